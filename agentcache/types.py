@@ -1,0 +1,444 @@
+"""Plain frozen values that cross the contracts. No behaviour beyond arithmetic on their own fields.
+
+Positions and lengths are counted in tokens from the root; slots are int32 indices into a pool of one
+component on one tier.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+import numpy as np
+from numpy.typing import NDArray
+
+Slots = NDArray[np.int32]
+Tokens = NDArray[np.int32]
+ComponentName = NewType("ComponentName", str)
+SessionId = NewType("SessionId", str)
+
+FULL = ComponentName("FULL")
+SWA = ComponentName("SWA")
+MAMBA = ComponentName("MAMBA")
+
+NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
+
+
+class TierName(StrEnum):
+    """Where bytes live: device L1, host L2, external L3."""
+
+    DEVICE = "device"
+    HOST = "host"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Tokens `[start, end)` of a path. A checkpoint region is the empty interval at its position."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The region is every token before the boundary."""
+
+    def region(self, boundary: int, page_tokens: int) -> Region:
+        return Region(0, boundary)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The region is the `tokens` tokens before the boundary, rounded outward to pages.
+
+    An attention window of W needs W - 1 of them.
+    """
+
+    tokens: int
+
+    def region(self, boundary: int, page_tokens: int) -> Region:
+        start = max(0, boundary - self.tokens)
+        return Region(start - start % page_tokens, boundary)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The region is one state at exactly the boundary; states exist at multiples of `grid_tokens`."""
+
+    grid_tokens: int
+
+    def region(self, boundary: int, page_tokens: int) -> Region:
+        return Region(boundary, boundary)
+
+
+Rule = Path | Window | Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentSpec:
+    """A component as data: its rule, what it needs below it, and the bytes of one slot.
+
+    One slot holds a page (Path, Window) or a state (Checkpoint); `slot_bytes` is 0 in accounting pools.
+    """
+
+    name: ComponentName
+    rule: Rule
+    needs: tuple[ComponentName, ...] = (FULL,)
+    slot_bytes: int = 0
+
+
+def full_spec(slot_bytes: int = 0) -> ComponentSpec:
+    """FULL attention: path reuse. Always the first component."""
+    return ComponentSpec(FULL, Path(), (), slot_bytes)
+
+
+def swa_spec(window_tokens: int, name: str = SWA, slot_bytes: int = 0) -> ComponentSpec:
+    """Sliding-window attention: `window_tokens` tokens before the boundary must be resident."""
+    return ComponentSpec(ComponentName(name), Window(window_tokens), (FULL,), slot_bytes)
+
+
+def mamba_spec(grid_tokens: int, name: str = MAMBA, slot_bytes: int = 0) -> ComponentSpec:
+    """Recurrent state: a checkpoint at the boundary, possible at multiples of `grid_tokens`."""
+    return ComponentSpec(ComponentName(name), Checkpoint(grid_tokens), (FULL,), slot_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolName:
+    """The slots of one component on one tier."""
+
+    component: ComponentName
+    tier: TierName
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A handle for a node; a stale one is refused, not dereferenced."""
+
+    index: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A position on a path: `length` tokens from the root, at or above `node`, valid for one `epoch`."""
+
+    node: NodeRef
+    length: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A running request's protection of the device copies that it depends on; released once."""
+
+    number: int
+
+
+class MissReason(StrEnum):
+    """Why the boundary is not deeper. Ordered as a person would ask."""
+
+    NOT_CACHED = "not_cached"  # FULL ends here: these tokens were never published, or evicted
+    WINDOW_GAP = "window_gap"  # FULL goes on, a page of the window before it is gone
+    NO_CHECKPOINT = "no_checkpoint"  # FULL goes on, no state at that position
+    ON_HOST = "on_host"  # resident, but only on the host
+    CUSTOM = "custom"  # a custom component refused
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """What stopped the vote at the deepest refused candidate: component, position (tokens) and reason."""
+
+    component: ComponentName
+    position: int
+    reason: MissReason
+
+
+@dataclass(frozen=True, slots=True)
+class MatchResult:
+    """The outcome of a vote.
+
+    `device` is the deepest boundary whose regions are all on the device, `any_tier` the deepest on device or
+    host (never shallower). `full_tokens` is how far FULL alone would have gone on any tier (page granular, not
+    beyond the limit). `miss` explains why `device` is not deeper; it is None when `device` reached the last
+    candidate under the limit.
+    """
+
+    device: Boundary
+    any_tier: Boundary
+    full_tokens: int
+    miss: Miss | None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Slots of one component for tokens `[start, end)` of a path; one slot a page, or one state at start == end."""
+
+    component: ComponentName
+    start: int
+    end: int
+    slots: Slots = field(default_factory=lambda: NO_SLOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A lease and the device slots of every component's region at its boundary, in spec order."""
+
+    lease: Lease
+    boundary: Boundary
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A transfer in flight, by position: protects its source pieces until `commit`.
+
+    `leaving` is true when the source copies go once landed (a demotion), false for a copy.
+    """
+
+    number: int
+    source: TierName
+    target: TierName
+    pieces: tuple[Piece, ...]
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTag:
+    """What a request says about its session. `generation` is a fence: the caller insists on that one.
+
+    `superseded` declares that this request replaces the branch before it (compaction, edit). A `strict` request is
+    refused rather than served unreferenced. `issued` tags come from a router, which alone reopens sessions.
+    """
+
+    session: SessionId
+    generation: int | None = None
+    parent: SessionId | None = None
+    strict: bool = False
+    superseded: bool = False
+    issued: bool = False
+
+
+class SessionState(StrEnum):
+    """What the answer says about the session that a request named."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    EXPIRED = "expired"  # its idle lease ran out; this request opened the next generation
+    STALE = "stale"
+    NONE = "none"  # no session named
+
+
+class EventKind(StrEnum):
+    STORED = "stored"
+    REMOVED = "removed"
+    CLEARED = "cleared"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A placement event of FULL pages on a tier, in chained page hashes (`keys.py`), parents first.
+
+    `parent` is the hash before the first page (None at the root); `tokens` are those of the pages, empty for
+    removals.
+    """
+
+    kind: EventKind
+    tier: TierName
+    hashes: tuple[bytes, ...] = ()
+    parent: bytes | None = None
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Return these slots to their pool."""
+
+    pool: PoolName
+    slots: Slots
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Submit this job to the tier that carries it out, then `commit` it exactly once."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Publish this placement event."""
+
+    event: Event
+
+
+Effect = Free | Move | Emit
+Effects = tuple[Effect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """What a request offers to the tree.
+
+    `full` holds one slot a page for `[after, key end)`, where after is the length of the `after` lease's boundary
+    (0 without one). `pieces` are window intervals (page aligned, inside the same range) and checkpoints
+    (start == end == position). `tier` is where the slots are: DEVICE, or HOST for a graft.
+    """
+
+    full: Slots
+    pieces: tuple[Piece, ...] = ()
+    after: Lease | None = None
+    tier: TierName = TierName.DEVICE
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """Who owns each offered slot now.
+
+    `frontier` is the deepest boundary on the key that votes on device or host. `taken` slots belong to the tree,
+    duplicates are freed by the effects, `kept` pieces (beyond the frontier, useless to anyone yet) stay with the
+    caller. Taken + duplicates + kept = offered, per component.
+    """
+
+    frontier: Boundary
+    taken: tuple[Piece, ...]
+    kept: tuple[Piece, ...]
+    effects: Effects = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Slots of the asked component and tier: freed now, moving (free after `commit`), and still short."""
+
+    freed: int
+    moving: int
+    short: int
+    effects: Effects = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job and, for a load, the lease of the region's device part. `job` is None when nothing is to move."""
+
+    job: Job | None
+    lease: Lease | None = None
+    effects: Effects = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a job's outcome did: pieces now on the target tier, and pieces dropped for want of a place."""
+
+    landed: tuple[Piece, ...]
+    dropped: tuple[Piece, ...]
+    effects: Effects = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a finished turn leaves behind for its session.
+
+    `frontier` is the deepest boundary voted at its end, `alternate` the deepest one not after the last user
+    message (None: no such boundary). `start_seq` was taken at admission, `finish_seq` at completion.
+    """
+
+    frontier: Boundary | None
+    alternate: Boundary | None
+    start_seq: int
+    finish_seq: int
+    superseded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one component holds on one tier for somebody: tokens (0 for states) and slots."""
+
+    component: ComponentName
+    tier: TierName
+    tokens: int
+    slots: int
+
+
+class ReleaseMode(StrEnum):
+    """What a close does with what only that session referenced."""
+
+    RELEASE = "release"  # references go, data stays
+    DEMOTE = "demote"  # down a tier where there is one
+    DROP = "drop"  # freed
+    PREVIEW = "preview"  # changes nothing, answers what the session holds
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What a release let go of, per component and tier; `mode` is what was done (demote may act as release)."""
+
+    mode: ReleaseMode
+    held: tuple[Held, ...]
+    markers: int
+    effects: Effects = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerView:
+    """One marker of a session, by position; for `snapshot` and explanations."""
+
+    session: SessionId
+    generation: int
+    frontier: int
+    alternate: int
+    start_seq: int
+    finish_seq: int
+    left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a session is doing, for orders that use it: running, pending (queued), or idle with a key."""
+
+    state: str
+    key_ns: int = 0
+    hint_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """One page position of the tree as `snapshot` shows it: everything observable, nothing about nodes."""
+
+    path: tuple[int, ...]
+    namespace: str
+    slots: tuple[tuple[ComponentName, TierName, int], ...]
+    locks: tuple[tuple[ComponentName, int], ...]
+    references: tuple[tuple[ComponentName, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole state by position, equal between two cores that agree."""
+
+    pages: tuple[PageView, ...]
+    markers: tuple[MarkerView, ...]
+    leases: int
+    jobs: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCount:
+    """Slots the tree owns of one pool: all, protected (leased or in a job), and referenced by sessions."""
+
+    pool: PoolName
+    cached: int
+    protected: int
+    referenced: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStats:
+    """Counts that a core answers in O(pools)."""
+
+    pools: tuple[PoolCount, ...]
+    nodes: int
+    leases: int
+    jobs: int
+    sessions: int
+    markers: int
