@@ -1,0 +1,151 @@
+"""Settings in four layers, flag > AGENTCACHE_* > agentcache.toml > default, every value with its origin.
+
+The environment and the file come in by argument; nothing else in the package reads AGENTCACHE_* variables.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from agentcache.errors import CacheError, Kind
+
+ENV_PREFIX = "AGENTCACHE_"
+DEFAULT_FILE = "agentcache.toml"
+OTHER_VARIABLES = frozenset({"AGENTCACHE_CONFIG", "AGENTCACHE_DATA"})
+"""Variables with our prefix that are no settings: the settings file's path, and the tests' data folder."""
+
+
+class EngineSettings(BaseModel):
+    """What an engine is built from: the model, the cache's shape and sizes, the order of eviction."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: str = Field(
+        "tiny-all", min_length=1, description="built-in name, checkpoint directory, or smollm2"
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights and KV")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
+    threads: int = Field(0, ge=0, description="CPU threads of torch; 0 lets torch choose")
+    seed: int = Field(0, ge=0, lt=2**32, description="random weights of the built-in models")
+    core: Literal["reference"] = Field("reference", description="tree core; this release has one")
+    page_tokens: int = Field(16, ge=1, le=4096, description="tokens of one page")
+    grid_tokens: int = Field(256, ge=1, description="prefill chunk and checkpoint grid; multiple of the page")
+    full_slots: int = Field(8192, ge=1, description="device pages of full attention")
+    swa_slots: int = Field(4096, ge=1, description="device pages of each sliding window")
+    mamba_slots: int = Field(256, ge=1, description="device recurrent states")
+    eviction_policy: Literal["lru", "session"] = Field("session", description="order of eviction")
+    eviction_base: Literal["lru", "lfu", "priority"] = Field("lru", description="ties of the session order")
+    prompt_only: bool = Field(False, description="publish only what a prompt computed, never decoded pages")
+    max_running: int = Field(8, ge=1, le=1024, description="requests decoded in one batch")
+    queue_limit: int = Field(64, ge=0, description="waiting requests before 429")
+    prefill_tokens: int = Field(512, ge=1, description="prompt tokens computed between two decode steps")
+    ttl_s: float = Field(1800.0, gt=0, description="idle lease of a session")
+    reopen_after_s: float = Field(60.0, ge=0, description="age at which a closed session may reopen")
+    tombstones: int = Field(8192, ge=0, description="closed sessions remembered")
+    tag_ttl_s: float = Field(120.0, ge=0, description="least age of a forgotten session tombstone")
+
+    @model_validator(mode="after")
+    def _grid_is_whole_pages(self) -> "EngineSettings":
+        if self.grid_tokens % self.page_tokens:
+            raise ValueError(f"grid_tokens must be a multiple of page_tokens ({self.page_tokens})")
+        return self
+
+
+class Settings(EngineSettings):
+    """Everything that a worker is started with."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8100, ge=0, le=65535, description="0 takes a free port")
+    body_limit_bytes: int = Field(8 * 2**20, ge=1, description="largest request body")
+    grace_s: float = Field(5.0, ge=0, description="time for streams to end after SIGTERM")
+    log_format: Literal["text", "json"] = Field("text", description="shape of a log line")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings, and for every field where its value came from ("flag --port", "default", …)."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Values of one source. `names` says how that source spells each field."""
+
+    values: Mapping[str, Any]
+    names: Mapping[str, str]
+
+
+def resolve(flags: Mapping[str, object], environ: Mapping[str, str], file: Path | None = None) -> Resolved:
+    """Merge the four layers and validate.
+
+    Caller  `flags` holds only what was said on the command line; `file` None takes AGENTCACHE_CONFIG, or
+            ./agentcache.toml if it exists
+    Errors  CacheError(BAD_CONFIG): an unknown key (with the nearest known one), a wrong value (with its
+            origin), a named file that cannot be read
+    """
+    layers = (_from_file(file, environ), _from_environment(environ), _from_flags(flags))
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    for layer in layers:
+        values.update(layer.values)
+        origins.update(layer.names)
+    try:
+        return Resolved(Settings(**values), origins)
+    except ValidationError as error:
+        raise CacheError(Kind.BAD_CONFIG, _explain(error, origins)) from None
+
+
+def _from_flags(flags: Mapping[str, object]) -> _Layer:
+    names = {name: f"flag --{name.replace('_', '-')}" for name in flags}
+    for name, origin in names.items():
+        _require_known(name, origin, Settings.model_fields)
+    return _Layer(flags, names)
+
+
+def _from_environment(environ: Mapping[str, str]) -> _Layer:
+    variables = {f"{ENV_PREFIX}{name.upper()}": name for name in Settings.model_fields}
+    found = [name for name in environ if name.startswith(ENV_PREFIX) and name not in OTHER_VARIABLES]
+    for variable in found:
+        _require_known(variable, "the environment", variables)
+    return _Layer(
+        {variables[variable]: environ[variable] for variable in found},
+        {variables[variable]: f"env {variable}" for variable in found},
+    )
+
+
+def _from_file(file: Path | None, environ: Mapping[str, str]) -> _Layer:
+    named = file or Path(environ.get("AGENTCACHE_CONFIG") or DEFAULT_FILE)
+    if file is None and "AGENTCACHE_CONFIG" not in environ and not named.is_file():
+        return _Layer({}, {})
+    try:
+        values = tomllib.loads(named.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CacheError(Kind.BAD_CONFIG, f"cannot read the settings file {named}: {error}") from None
+    for key in values:
+        _require_known(key, str(named), Settings.model_fields)
+    return _Layer(values, dict.fromkeys(values, f"file {named}"))
+
+
+def _require_known(key: str, origin: str, known: Mapping[str, object]) -> None:
+    if key in known:
+        return
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+    raise CacheError(Kind.BAD_CONFIG, f"unknown setting {key!r} in {origin}; did you mean {near[0]!r}?")
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    """One line a fault: the field, where its value came from, what is allowed."""
+    lines = []
+    for fault in error.errors(include_url=False):
+        field = ".".join(str(part) for part in fault["loc"])
+        said = fault["msg"].removeprefix("Value error, ")
+        lines.append(f"{field} ({origins[field]}): {said}, not {fault['input']!r}" if field else said)
+    return "; ".join(lines)
