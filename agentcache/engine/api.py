@@ -1,0 +1,158 @@
+"""Plain values between the engine and whoever drives it (worker, replay, examples): requests in, events out."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agentcache.errors import CacheError
+from agentcache.types import ComponentName, Miss, SessionId, SessionState, SessionTag
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. Temperature 0 is greedy; `seed` None lets the engine draw one."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+GREEDY = Sampling()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One turn to compute.
+
+    `tokens` is the whole prompt; `user_end_tokens` the length of its part up to and including the last user message
+    (0: unknown), where an edited turn lands. A token of `stop_tokens` ends the turn and is not emitted. With
+    `reuse` False the request runs on the same chunk grid without reading or writing the cache (cold comparison).
+    `digest_logits` asks for `Finished.first_logits`.
+    """
+
+    request_id: str
+    tokens: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling = GREEDY
+    stop_tokens: tuple[int, ...] = ()
+    session: SessionTag | None = None
+    tenant_salt: str = ""
+    user_end_tokens: int = 0
+    reuse: bool = True
+    priority: int = 0
+    digest_logits: bool = False
+
+
+class FinishReason(StrEnum):
+    """Why a turn ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer to a submit: queued, and what its session's state is."""
+
+    request_id: str
+    session: SessionId | None
+    generation: int
+    state: SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The request's computation begins: `cached_tokens` are restored, `full_tokens` is what FULL alone had.
+
+    `miss` says what stopped the vote before the last candidate (None: nothing did).
+    """
+
+    request_id: str
+    cached_tokens: int
+    full_tokens: int
+    miss: Miss | None
+    session: SessionId | None
+    generation: int
+    state: SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token; `top_margin` is the gap between the two largest logits it was chosen from."""
+
+    request_id: str
+    token: int
+    top_margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a request, exactly once for each accepted one.
+
+    `completion_tokens` counts the emitted tokens, `first_token_ns` runs from submit to the first one (0: none).
+    `first_logits` is the sha256 of the first token's logits as float32 bytes when the request asked for it, else "".
+    `error` is set iff the reason is ERROR.
+    """
+
+    request_id: str
+    reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    first_token_ns: int
+    error: CacheError | None = None
+    first_logits: str = ""
+
+
+Event = Admitted | Token | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """A device pool: `tokens` is how many tokens its slots cover (0 for states)."""
+
+    component: ComponentName
+    slots: int
+    tokens: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an engine serves and with what; for the start banner and /v1/models.
+
+    `reuse` and `reason` are the load-time probe's verdict. `random_weights` means that answers are noise.
+    """
+
+    model: str
+    components: tuple[str, ...]
+    reuse: str
+    reason: str
+    prompt_only: bool
+    context_tokens: int
+    vocab_size: int
+    page_tokens: int
+    grid_tokens: int
+    dtype: str
+    device: str
+    parameters: int
+    random_weights: bool
+    pools: tuple[PoolInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """Counts since the start (`*_total`) and now; for /metrics and placement.
+
+    `prefill_tokens_total` are computed prompt tokens, `cached_tokens_total` restored ones, each request counted
+    once, when admitted.
+    """
+
+    waiting: int
+    running: int
+    admitted_total: int
+    prefill_tokens_total: int
+    cached_tokens_total: int
+    decode_tokens_total: int
+    finished_total: dict[str, int]
