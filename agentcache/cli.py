@@ -1,0 +1,98 @@
+"""The command `agentcache`: reads the command line, calls one function of the package, answers its exit code.
+
+With --json a command prints one JSON object on stdout and nothing else; everything else goes to stderr. Exit codes:
+0 complete, 1 incomplete or failed, 2 a wrong command line or setting, 130 interrupted.
+"""
+
+import importlib.metadata
+import json
+import os
+import pkgutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from agentcache.config import Resolved, Settings, resolve
+from agentcache.errors import CacheError, Kind
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+USAGE_KINDS = frozenset(
+    {Kind.BAD_CONFIG, Kind.BAD_REQUEST, Kind.BAD_TRACE, Kind.BAD_CHECKPOINT, Kind.UNSUPPORTED_MODEL}
+)
+
+
+def settings_options(command: Command) -> Command:
+    """Give `command` one option for every setting, and --config; it receives only what was said."""
+    for name, field in reversed(Settings.model_fields.items()):
+        flag = f"--{name.replace('_', '-')}"
+        text = f"{field.description}  [default: {field.default}]"
+        spelling = f"{flag}/--no-{flag[2:]}" if field.annotation is bool else flag
+        command = click.option(spelling, name, default=None, help=text)(command)
+    file = click.Path(path_type=Path)
+    return click.option("--config", "file", type=file, default=None, help="settings file")(command)
+
+
+def _resolve(file: Path | None, flags: dict[str, Any]) -> Resolved:
+    said = {name: value for name, value in flags.items() if value is not None}
+    return resolve(said, os.environ, file)
+
+
+def _start(target: str, *arguments: object, **options: object) -> None:
+    """Call `module:function` and end with its exit code.
+
+    The module is found by name only when its command runs, because the engine's imports take seconds that
+    `agentcache --help` should not.
+    """
+    raise SystemExit(pkgutil.resolve_name(target)(*arguments, **options))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def cli() -> None:
+    """A session-aware prefix cache for agents on hybrid models."""
+
+
+@cli.command()
+@settings_options
+def serve(file: Path | None, **flags: Any) -> None:
+    """Start a worker: OpenAI-compatible HTTP over one model and its cache."""
+    _start("agentcache.worker.serve:serve", _resolve(file, flags).settings)
+
+
+@cli.command("config")
+@click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
+@settings_options
+def show_config(as_json: bool, file: Path | None, **flags: Any) -> None:
+    """Print every setting with its value and where it came from."""
+    resolved = _resolve(file, flags)
+    values = resolved.settings.model_dump()
+    if as_json:
+        print(json.dumps({k: {"value": v, "origin": resolved.origins[k]} for k, v in values.items()}))
+        return
+    width = max(len(name) for name in values)
+    for name, value in values.items():
+        print(f"{name:<{width}}  {value!s:<12}  {resolved.origins[name]}")
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
+def version(as_json: bool) -> None:
+    """Print the version."""
+    number = importlib.metadata.version("agentcache")
+    print(json.dumps({"version": number}) if as_json else f"agentcache {number}")
+
+
+def main() -> None:
+    """Entry point: every fault that we name ends as one line on stderr and an exit code."""
+    try:
+        cli.main(prog_name="agentcache", standalone_mode=False)
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        sys.exit(error.exit_code)
+    except CacheError as error:
+        print(f"agentcache: {error}", file=sys.stderr)
+        sys.exit(2 if error.kind in USAGE_KINDS else 1)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
