@@ -1,0 +1,1 @@
+"""Recorded agent sessions, replayed against a running worker: readers, client, run, report, and the demo."""
