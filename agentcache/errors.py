@@ -30,9 +30,11 @@ class Kind(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     QUEUE_FULL = "queue_full"
     SHUTTING_DOWN = "shutting_down"
+    ENGINE_FAILED = "engine_failed"  # a step of the engine failed for this request: see the log
     UNSUPPORTED_MODEL = "unsupported_model"
     BAD_CHECKPOINT = "bad_checkpoint"  # a model directory that is missing files
     BAD_TRACE = "bad_trace"  # a trajectory file that cannot be read
+    UNREACHABLE = "unreachable"  # no worker answers at the URL of a client
 
 
 class CacheError(Exception):
