@@ -1,0 +1,101 @@
+"""Request bodies: read under a limit, noticed when the client leaves, decoded with one clear error."""
+
+import asyncio
+import json
+from collections.abc import Coroutine, Mapping
+from typing import NoReturn, TypeVar
+
+from starlette.types import Receive, Scope
+
+from agentcache.errors import CacheError, Kind
+from agentcache.worker.fields import Fields
+
+Answer = TypeVar("Answer")
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection; nobody is left to answer."""
+
+
+async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
+    """The whole body, refused as soon as it is known to be longer than `limit_bytes`.
+
+    Errors   CacheError(BODY_TOO_LARGE); ClientGoneError
+    """
+    if _declared_bytes(scope) > limit_bytes:
+        raise _too_large(limit_bytes)
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        body += message.get("body", b"")
+        if len(body) > limit_bytes:
+            raise _too_large(limit_bytes)
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def parse_object(body: bytes) -> Fields:
+    """The JSON object in a body; an empty body is an empty object.
+
+    Errors   CacheError(BAD_REQUEST) for anything that is not a JSON object in valid UTF-8
+    """
+    if not body.strip():
+        return Fields({})
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_not_a_number)
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeError:
+        raise CacheError(Kind.BAD_REQUEST, "the body is not valid UTF-8 (or has lone surrogates)") from None
+    except (ValueError, RecursionError) as error:
+        raise CacheError(Kind.BAD_REQUEST, f"the body is not valid JSON: {_short(error)}") from None
+    if not isinstance(value, dict):
+        raise CacheError(Kind.BAD_REQUEST, "the body must be a JSON object")
+    return Fields(value)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[object, object, Answer]) -> Answer:
+    """Run `work` while watching the connection; a client that leaves cancels it at once.
+
+    Caller   has read the whole body, so that `receive` only answers for the end of the connection
+    Errors   ClientGoneError; whatever `work` raises
+    """
+    task = asyncio.ensure_future(work)
+    watcher = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((task, watcher), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientGoneError
+    finally:
+        task.cancel()
+        watcher.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _declared_bytes(scope: Scope) -> int:
+    headers: Mapping[bytes, bytes] = dict(scope["headers"])
+    declared = headers.get(b"content-length", b"")
+    return int(declared) if declared.isdigit() and len(declared) < 19 else 0
+
+
+def _too_large(limit_bytes: int) -> CacheError:
+    return CacheError(
+        Kind.BODY_TOO_LARGE,
+        f"the body is over {limit_bytes} bytes; send less or raise the worker's --body-limit-bytes",
+    )
+
+
+def _not_a_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _short(error: Exception) -> str:
+    return str(error).split("\n")[0][:120] if isinstance(error, ValueError) else "nested too deeply"

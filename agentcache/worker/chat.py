@@ -1,0 +1,140 @@
+"""A chat request as values: messages as templates want them, tools, and how calls are to be read."""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from agentcache.errors import CacheError, Kind
+from agentcache.worker.fields import Fields
+from agentcache.worker.options import Options, read_options
+from agentcache.worker.status import refuse
+
+Message = dict[str, object]
+
+# `developer` is the newer word for the same role; templates know `system`.
+_ROLES: Final = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """`parse_calls` says whether the answer may hold tool calls; `one_call` that it ends with the first."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Message, ...]
+    parse_calls: bool
+    one_call: bool
+    options: Options
+
+
+def read_chat(fields: Fields) -> ChatRequest:
+    """A chat completion request, checked.
+
+    Errors   CacheError(EMPTY_PROMPT) without messages; CacheError(BAD_REQUEST) with the field's name
+    """
+    options = read_options(fields)
+    messages = tuple(_message(inner) for inner in fields.objects("messages"))
+    if not messages:
+        raise CacheError(Kind.EMPTY_PROMPT, "messages must hold at least one message", param="messages")
+    tools = tuple(_tool(inner) for inner in fields.objects("tools"))
+    return ChatRequest(
+        messages=messages,
+        tools=tools,
+        parse_calls=bool(tools) and _choice(fields) == "auto",
+        one_call=not fields.flag("parallel_tool_calls", default=True),
+        options=options,
+    )
+
+
+def _choice(fields: Fields) -> str:
+    """`auto` or `none`. A forced call needs constrained decoding, which this worker does not have."""
+    value = fields.values.get("tool_choice")
+    if value is None:
+        return "auto"
+    if isinstance(value, str) and value in ("auto", "none"):
+        return value
+    raise refuse(
+        "tool_choice can be 'auto' or 'none': this worker cannot force a call ('required' or a named "
+        "function need constrained decoding)",
+        fields.param("tool_choice"),
+    )
+
+
+def _tool(fields: Fields) -> Message:
+    if fields.text("type", "function") != "function":
+        raise refuse(
+            f"{fields.param('type')}: only tools of type 'function' are supported", fields.param("type")
+        )
+    function = fields.inner("function")
+    if not function.text("name"):
+        raise function.wrong("name", "the name of the function")
+    function.text("description")
+    function.inner("parameters")
+    return {"type": "function", "function": dict(function.values)}
+
+
+def _message(fields: Fields) -> Message:
+    role = _ROLES.get(fields.text("role"), "")
+    if not role:
+        raise fields.wrong("role", "one of " + ", ".join(_ROLES))
+    message: Message = {"role": role, "content": _content(fields)}
+    for name in ("name", "tool_call_id"):
+        if fields.has(name):
+            message[name] = fields.text(name)
+    calls = [_call(inner) for inner in fields.objects("tool_calls")]
+    if calls and role != "assistant":
+        raise refuse("only assistant messages have tool_calls", fields.param("tool_calls"))
+    if calls:
+        message["tool_calls"] = calls
+    elif not fields.has("content"):
+        raise fields.wrong("content", "a string or an array of text parts")
+    return message
+
+
+def _content(fields: Fields) -> str:
+    """The text of a message; parts are joined with a newline."""
+    value = fields.values.get("content")
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, list):
+        raise fields.wrong("content", "a string or an array of text parts")
+    return "\n".join(_part(part) for part in fields.objects("content"))
+
+
+def _part(fields: Fields) -> str:
+    kind = fields.text("type")
+    if kind != "text":
+        raise refuse(
+            f"content parts of type {kind[:40]!r} are not supported: this worker reads text only",
+            fields.param("type"),
+        )
+    if not isinstance(fields.values.get("text"), str):
+        raise fields.wrong("text", "a string")
+    return fields.text("text")
+
+
+def _call(fields: Fields) -> Message:
+    """A recorded call, its arguments as an object where they are one: templates print objects."""
+    if fields.text("type", "function") != "function":
+        raise refuse("only calls of type 'function' are supported", fields.param("type"))
+    function = fields.inner("function")
+    if not function.text("name"):
+        raise function.wrong("name", "the name of the function")
+    arguments: object = function.text("arguments", "{}")
+    try:
+        parsed = json.loads(str(arguments))
+    except (ValueError, RecursionError):
+        parsed = None
+    return {
+        "id": fields.text("id"),
+        "type": "function",
+        "function": {
+            "name": function.text("name"),
+            "arguments": parsed if isinstance(parsed, dict) else arguments,
+        },
+    }

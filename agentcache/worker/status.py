@@ -1,0 +1,82 @@
+"""One table from error kinds to HTTP, and the OpenAI error shape."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from agentcache.errors import CacheError, Kind
+
+HTTP_STATUS: Mapping[Kind, int] = {
+    Kind.STALE_BOUNDARY: 500,
+    Kind.LEASE_REUSED: 500,
+    Kind.UNKNOWN_JOB: 500,
+    Kind.UNKNOWN_COMPONENT: 500,
+    Kind.UNALIGNED: 500,
+    Kind.BAD_INSERT: 500,
+    Kind.NOT_RESIDENT: 500,
+    Kind.IN_USE: 409,
+    Kind.SLOT_MISUSE: 500,
+    Kind.BAD_CONFIG: 500,
+    Kind.BAD_SESSION_ID: 400,
+    Kind.SESSION_UNKNOWN: 404,
+    Kind.SESSION_CLOSED: 409,
+    Kind.SESSION_STALE: 409,
+    Kind.EMPTY_PROMPT: 400,
+    Kind.PROMPT_TOO_LONG: 400,
+    Kind.OVER_POOL: 400,
+    Kind.BAD_REQUEST: 400,
+    Kind.BODY_TOO_LARGE: 413,
+    Kind.QUEUE_FULL: 429,
+    Kind.SHUTTING_DOWN: 503,
+    Kind.UNSUPPORTED_MODEL: 500,
+    Kind.BAD_CHECKPOINT: 500,
+    Kind.BAD_TRACE: 400,
+}
+
+RETRY_AFTER_S: Mapping[Kind, int] = {Kind.QUEUE_FULL: 1, Kind.SHUTTING_DOWN: 5}
+
+# Where OpenAI clients know a word of their own for the same thing.
+_CODES: Mapping[Kind, str] = {Kind.PROMPT_TOO_LONG: "context_length_exceeded"}
+
+_TYPES: Mapping[int, str] = {
+    404: "not_found_error",
+    405: "invalid_request_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+
+
+def error_type(status: int) -> str:
+    """The `type` field that OpenAI clients expect beside this status."""
+    if status in _TYPES:
+        return _TYPES[status]
+    return "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
+
+
+def error_body(status: int, message: str, code: str, param: str | None = None) -> dict[str, object]:
+    """The OpenAI error object; `param` names the request field at fault."""
+    return {"error": {"message": message, "type": error_type(status), "param": param, "code": code}}
+
+
+def error_answer(error: CacheError) -> tuple[int, dict[str, object]]:
+    """Status and body of a `CacheError`. Facts that say how to repair the request go into the message."""
+    status = HTTP_STATUS[error.kind]
+    param = error.facts.get("param")
+    told = {name: value for name, value in error.facts.items() if name != "param"}
+    message = error.message + (f" ({_spelled(told)})" if told else "")
+    name = str(param) if isinstance(param, str) else None
+    return status, error_body(status, message, _CODES.get(error.kind, error.kind.value), name)
+
+
+def error_headers(error: CacheError) -> dict[str, str]:
+    """`Retry-After` in whole seconds where trying again can help."""
+    wait_s = RETRY_AFTER_S.get(error.kind)
+    return {"retry-after": str(wait_s)} if wait_s else {}
+
+
+def refuse(message: str, param: str) -> CacheError:
+    """A request refused by the name of its field."""
+    return CacheError(Kind.BAD_REQUEST, message, param=param)
+
+
+def _spelled(facts: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in facts.items())
