@@ -1,0 +1,46 @@
+"""How every test runs: offline, on one thread, and with a word about what was left out.
+
+Tests that need something beyond the README's first line carry a marker and run when a variable says so.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+for _variable, _value in {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+}.items():
+    os.environ.setdefault(_variable, _value)  # before torch and tokenizers are first imported
+
+SWITCHES = {
+    "system": ("SYSTEM", "SYSTEM=1"),
+    "data": ("AGENTCACHE_DATA", "AGENTCACHE_DATA=folder"),
+    "gpu": ("GPU", "GPU=1"),
+    "browser": ("BROWSER", "BROWSER=1"),
+}
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = Counter()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests whose switch is off; the summary says so."""
+    off = {marker for marker, (variable, _) in SWITCHES.items() if os.environ.get(variable, "") in ("", "0")}
+    wanting = {item: off.intersection(mark.name for mark in item.iter_markers()) for item in items}
+    left = [item for item in items if wanting[item]]
+    if left:
+        config.stash[LEFT_OUT].update(marker for item in left for marker in wanting[item])
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not wanting[item]]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for marker, count in config.stash[LEFT_OUT].items():
+        command = f"{SWITCHES[marker][1]} make test ARGS='-m {marker}'"
+        terminalreporter.write_line(f"left out: {count} tests marked {marker}; run them with: {command}")
