@@ -1,0 +1,120 @@
+"""Counters as typed records: what the cache counts, and the view that metrics read."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agentcache.types import ComponentName, Effect, Free, Miss, MissReason, PoolName, TierName
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCounts:
+    """Turns that asked the cache since the start; `cold_turns` asked not to be answered and count in nothing else."""
+
+    turns: int = 0
+    cold_turns: int = 0
+    hits: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    misses: Mapping[tuple[ComponentName, MissReason], int] = field(default_factory=dict)
+    evicted_slots: Mapping[ComponentName, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCounts:
+    """Sessions: open now, and how often one was opened (reopening included), closed and idled out since the start."""
+
+    open: int = 0
+    opened: int = 0
+    closed: int = 0
+    expired: int = 0
+    tombstones: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """Slots of one pool now: free + cached + leased + in_flight = size. The last two are parts of cached."""
+
+    pool: PoolName
+    size: int
+    free: int
+    cached: int
+    leased: int
+    in_flight: int
+    protected: int
+    referenced: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """What a worker's metrics show. `open_references` counts the markers of open sessions."""
+
+    turns: TurnCounts
+    sessions: SessionCounts
+    pools: tuple[PoolUse, ...]
+    active_turns: int
+    open_references: int
+    nodes: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Cached tokens by prompt tokens; 0 before the first turn."""
+        return self.turns.cached_tokens / max(1, self.turns.prompt_tokens)
+
+
+class Stats(Protocol):
+    """Takes what happened and answers the sums."""
+
+    def turn(self, prompt_tokens: int, cached_tokens: int, miss: Miss | None) -> None: ...
+
+    def cold_turn(self) -> None: ...
+
+    def evicted(self, effects: Iterable[Effect]) -> None: ...
+
+    def counts(self) -> TurnCounts: ...
+
+
+class Counters:
+    """Counts in memory, since the start."""
+
+    def __init__(self) -> None:
+        self._sums: Counter[str] = Counter()
+        self._misses: Counter[tuple[ComponentName, MissReason]] = Counter()
+        self._evicted: Counter[ComponentName] = Counter()
+
+    def turn(self, prompt_tokens: int, cached_tokens: int, miss: Miss | None) -> None:
+        self._sums["turns"] += 1
+        self._sums["hits"] += cached_tokens > 0
+        self._sums["prompt_tokens"] += prompt_tokens
+        self._sums["cached_tokens"] += cached_tokens
+        if miss:
+            self._misses[miss.component, miss.reason] += 1
+
+    def cold_turn(self) -> None:
+        self._sums["cold_turns"] += 1
+
+    def evicted(self, effects: Iterable[Effect]) -> None:
+        """Count the device slots that an eviction frees, cascades included."""
+        for effect in effects:
+            if isinstance(effect, Free) and effect.pool.tier is TierName.DEVICE:
+                self._evicted[effect.pool.component] += int(effect.slots.size)
+
+    def counts(self) -> TurnCounts:
+        return TurnCounts(**self._sums, misses=dict(self._misses), evicted_slots=dict(self._evicted))
+
+
+class NullStats:
+    """Counts nothing."""
+
+    def turn(self, prompt_tokens: int, cached_tokens: int, miss: Miss | None) -> None:
+        """Dropped."""
+
+    def cold_turn(self) -> None:
+        """Dropped."""
+
+    def evicted(self, effects: Iterable[Effect]) -> None:
+        """Dropped."""
+
+    def counts(self) -> TurnCounts:
+        return TurnCounts()
