@@ -30,6 +30,7 @@ HTTP_STATUS: Mapping[Kind, int] = {
     Kind.UNSUPPORTED_MODEL: 500,
     Kind.BAD_CHECKPOINT: 500,
     Kind.BAD_TRACE: 400,
+    Kind.UNREACHABLE: 502,
 }
 
 RETRY_AFTER_S: Mapping[Kind, int] = {Kind.QUEUE_FULL: 1, Kind.SHUTTING_DOWN: 5}
