@@ -20,40 +20,65 @@ OTHER_VARIABLES = frozenset({"AGENTCACHE_CONFIG", "AGENTCACHE_DATA"})
 """Variables with our prefix that are no settings: the settings file's path, and the tests' data folder."""
 
 
-class EngineSettings(BaseModel):
-    """What an engine is built from: the model, the cache's shape and sizes, the order of eviction."""
+class _Group(BaseModel):
+    """Settings are values: unknown keys are refused, nothing changes later."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class ModelSettings(_Group):
+    """Which model, and how it is computed."""
 
     model: str = Field(
         "tiny-all", min_length=1, description="built-in name, checkpoint directory, or smollm2"
     )
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights and KV")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="weights and KV: float32|bfloat16|float16"
+    )
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
     threads: int = Field(0, ge=0, description="CPU threads of torch; 0 lets torch choose")
     seed: int = Field(0, ge=0, lt=2**32, description="random weights of the built-in models")
+
+
+class CacheSettings(_Group):
+    """The cache's shape and sizes, and its order of eviction."""
+
     core: Literal["reference"] = Field("reference", description="tree core; this release has one")
     page_tokens: int = Field(16, ge=1, le=4096, description="tokens of one page")
     grid_tokens: int = Field(256, ge=1, description="prefill chunk and checkpoint grid; multiple of the page")
     full_slots: int = Field(8192, ge=1, description="device pages of full attention")
     swa_slots: int = Field(4096, ge=1, description="device pages of each sliding window")
     mamba_slots: int = Field(256, ge=1, description="device recurrent states")
-    eviction_policy: Literal["lru", "session"] = Field("session", description="order of eviction")
-    eviction_base: Literal["lru", "lfu", "priority"] = Field("lru", description="ties of the session order")
+    eviction_policy: Literal["lru", "session"] = Field(
+        "session", description="order of eviction: lru|session"
+    )
+    eviction_base: Literal["lru", "lfu", "priority"] = Field(
+        "lru", description="ties of the session order: lru|lfu|priority"
+    )
     prompt_only: bool = Field(False, description="publish only what a prompt computed, never decoded pages")
-    max_running: int = Field(8, ge=1, le=1024, description="requests decoded in one batch")
-    queue_limit: int = Field(64, ge=0, description="waiting requests before 429")
-    prefill_tokens: int = Field(512, ge=1, description="prompt tokens computed between two decode steps")
+
+    @model_validator(mode="after")
+    def _grid_is_whole_pages(self) -> "CacheSettings":
+        if self.grid_tokens % self.page_tokens:
+            raise ValueError(f"grid_tokens must be a multiple of page_tokens ({self.page_tokens})")
+        return self
+
+
+class SessionSettings(_Group):
+    """How long sessions and what is left of them are kept."""
+
     ttl_s: float = Field(1800.0, gt=0, description="idle lease of a session")
     reopen_after_s: float = Field(60.0, ge=0, description="age at which a closed session may reopen")
     tombstones: int = Field(8192, ge=0, description="closed sessions remembered")
     tag_ttl_s: float = Field(120.0, ge=0, description="least age of a forgotten session tombstone")
 
-    @model_validator(mode="after")
-    def _grid_is_whole_pages(self) -> "EngineSettings":
-        if self.grid_tokens % self.page_tokens:
-            raise ValueError(f"grid_tokens must be a multiple of page_tokens ({self.page_tokens})")
-        return self
+
+class EngineSettings(ModelSettings, CacheSettings, SessionSettings):
+    """What an engine is built from."""
+
+    max_running: int = Field(8, ge=1, le=1024, description="requests decoded in one batch")
+    queue_limit: int = Field(64, ge=0, description="waiting requests before 429")
+    prefill_tokens: int = Field(512, ge=1, description="prompt tokens computed between two decode steps")
 
 
 class Settings(EngineSettings):
@@ -63,8 +88,10 @@ class Settings(EngineSettings):
     port: int = Field(8100, ge=0, le=65535, description="0 takes a free port")
     body_limit_bytes: int = Field(8 * 2**20, ge=1, description="largest request body")
     grace_s: float = Field(5.0, ge=0, description="time for streams to end after SIGTERM")
-    log_format: Literal["text", "json"] = Field("text", description="shape of a log line")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+    log_format: Literal["text", "json"] = Field("text", description="text|json")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least level logged: debug|info|warning|error"
+    )
 
 
 @dataclass(frozen=True, slots=True)
