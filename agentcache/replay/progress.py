@@ -1,0 +1,53 @@
+"""Progress on stderr: a bar on a terminal, a line now and then anywhere else (never silent for long)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from agentcache.clock import Clock
+from agentcache.replay.outcome import Outcome
+
+LINE_EVERY_NS = 5_000_000_000
+
+
+class Steps:
+    """Counts turns of one named pass and shows them."""
+
+    def __init__(self, title: str, total: int, bar: Progress, clock: Clock) -> None:
+        self.done = 0
+        self._title = title
+        self._total = total
+        self._clock = clock
+        self._bar = bar
+        self._task = bar.add_task(title, total=total or None)
+        self._said_ns = clock.now_ns()
+
+    def advance(self, _: Outcome) -> None:
+        """One turn more."""
+        self.done += 1
+        self._bar.advance(self._task)
+        if not self._bar.console.is_terminal:
+            self._say()
+
+    def _say(self) -> None:
+        now_ns = self._clock.now_ns()
+        if now_ns - self._said_ns >= LINE_EVERY_NS or self.done == self._total:
+            self._said_ns = now_ns
+            of = f" of {self._total}" if self._total else ""
+            self._bar.console.print(f"{self._title}: {self.done}{of} turns", highlight=False)
+
+
+@contextmanager
+def steps(title: str, total: int, console: Console, clock: Clock) -> Iterator[Steps]:
+    """Show a pass of `total` turns (0: not known) until the block ends."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("turns"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        yield Steps(title, total, bar, clock)

@@ -1,0 +1,144 @@
+"""What a replay answers: one JSON object, or the same as a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from agentcache.replay.compare import Comparison, median_ms
+from agentcache.replay.run import Played
+
+NO_COMPARISON = Comparison(())
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run. `cold` is empty unless sessions were repeated with the cache off."""
+
+    model: str
+    played: Sequence[Played]
+    in_file: int
+    comparison: Comparison = NO_COMPARISON
+    strict_tokens: bool = False
+    """True if batching cannot explain a differing token: one request at a time."""
+
+    @property
+    def skipped(self) -> int:
+        return sum(refused.skipped for one in self.played for _, refused in one.refusals)
+
+    @property
+    def failed(self) -> int:
+        return sum(not refused.skipped for one in self.played for _, refused in one.refusals)
+
+    @property
+    def differs(self) -> bool:
+        """True if the cache changed an answer: first logits always count, later tokens when nothing else can."""
+        has_digests = any(pair.cold.first_logits for pair in self.comparison.pairs)
+        logits = has_digests and bool(self.comparison.logits_differ)
+        return logits or (self.strict_tokens and bool(self.comparison.outputs_differ))
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.played) and not (self.skipped or self.failed or self.differs)
+
+    def as_json(self) -> dict[str, Any]:
+        """Tokens are counts, times milliseconds."""
+        totals = _row("total", self.played)
+        compared = {"compared_cold": _compared(self.comparison)} if self.comparison.pairs else {}
+        return {
+            "model": self.model,
+            "sessions_in_file": self.in_file,
+            "complete": self.complete,
+            "totals": {**totals, "sessions": len(self.played)},
+            "sessions": [{**_row(one.name, [one]), "refused": _refused(one)} for one in self.played],
+            **compared,
+        }
+
+    def show(self, console: Console) -> None:
+        """The table, then what was passed over and what the comparison found."""
+        console.print(session_table(self.played))
+        for one in self.played:
+            for turn, refused in one.refusals:
+                done = "skipped" if refused.skipped else "failed"
+                console.print(f"{done}: {one.name} turn {turn}: {refused.message}", markup=False)
+        if self.comparison.pairs:
+            console.print(_comparison_line(self.comparison), highlight=False)
+        console.print(
+            f"Replayed {len(self.played)} of {self.in_file} sessions in the file on {self.model}.",
+            highlight=False,
+        )
+
+
+def session_table(played: Sequence[Played]) -> Table:
+    """One line a session and one for all."""
+    table = Table(title="Replay", title_justify="left")
+    table.add_column("session", overflow="fold")
+    for name in ("turns", "prompt tokens", "cached", "hit rate", "1st turn ms", "later turns ms"):
+        table.add_column(name, justify="right")
+    rows = [_row(one.name, [one]) for one in played]
+    for row in rows[:-1]:
+        table.add_row(*_cells(row))
+    for row in rows[-1:]:
+        table.add_row(*_cells(row), end_section=True)
+    table.add_row(*_cells(_row("all", played)), style="bold")
+    table.caption = "ms: median time to the first token"
+    return table
+
+
+def hit_rate(played: Sequence[Played]) -> float:
+    """Cached share of all prompt tokens of the answered turns."""
+    prompt = sum(answer.prompt_tokens for one in played for answer in one.answers)
+    cached = sum(answer.cached_tokens for one in played for answer in one.answers)
+    return round(cached / prompt, 4) if prompt else 0.0
+
+
+def _row(name: str, played: Sequence[Played]) -> dict[str, Any]:
+    answers = [answer for one in played for answer in one.answers]
+    return {
+        "name": name,
+        "turns": len(answers),
+        "turns_in_trace": sum(one.in_trace for one in played),
+        "skipped": sum(refused.skipped for one in played for _, refused in one.refusals),
+        "failed": sum(not refused.skipped for one in played for _, refused in one.refusals),
+        "prompt_tokens": sum(answer.prompt_tokens for answer in answers),
+        "cached_tokens": sum(answer.cached_tokens for answer in answers),
+        "completion_tokens": sum(answer.completion_tokens for answer in answers),
+        "hit_rate": hit_rate(played),
+        "ttft_first_turn_ms": median_ms(one.answers[0].ttft_ns for one in played if one.answers),
+        "ttft_later_turns_ms": median_ms(answer.ttft_ns for one in played for answer in one.answers[1:]),
+    }
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    turns = f"{row['turns']} of {row['turns_in_trace']}"
+    counts = (f"{row['prompt_tokens']:,}", f"{row['cached_tokens']:,}", f"{row['hit_rate']:.1%}")
+    times = (f"{row['ttft_first_turn_ms']:,.0f}", f"{row['ttft_later_turns_ms']:,.0f}")
+    return (row["name"], turns, *counts, *times)
+
+
+def _refused(one: Played) -> list[dict[str, Any]]:
+    return [
+        {"turn": turn, "skipped": refused.skipped, "code": refused.code, "message": refused.message}
+        for turn, refused in one.refusals
+    ]
+
+
+def _compared(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "turns": len(comparison.pairs),
+        "same_first_logits": len(comparison.pairs) - len(comparison.logits_differ),
+        "same_outputs": len(comparison.pairs) - len(comparison.outputs_differ),
+        "ttft_warm_ms": comparison.ttft_warm_ms,
+        "ttft_cold_ms": comparison.ttft_cold_ms,
+    }
+
+
+def _comparison_line(comparison: Comparison) -> str:
+    found = _compared(comparison)
+    return (
+        f"Cache off against on, {found['turns']} turns: first logits equal in {found['same_first_logits']}, outputs"
+        f" in {found['same_outputs']}; median first token of later turns {found['ttft_cold_ms']:,.0f} ms off,"
+        f" {found['ttft_warm_ms']:,.0f} ms on."
+    )
