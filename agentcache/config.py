@@ -73,7 +73,7 @@ class SessionSettings(_Group):
     tag_ttl_s: float = Field(120.0, ge=0, description="least age of a forgotten session tombstone")
 
 
-class EngineSettings(ModelSettings, CacheSettings, SessionSettings):
+class EngineSettings(SessionSettings, CacheSettings, ModelSettings):
     """What an engine is built from."""
 
     max_running: int = Field(8, ge=1, le=1024, description="requests decoded in one batch")

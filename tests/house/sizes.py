@@ -7,6 +7,7 @@ from tests.house.source import Source
 
 FILE_LINES = 400
 FUNCTION_LINES = 60
+MEDIAN_FUNCTION_LINES = 8
 NESTING = 3
 METHODS = 20
 ATTRIBUTES = 15
@@ -30,8 +31,12 @@ def file_lines(source: Source) -> Iterator[str]:
 
 def function_lines(source: Source) -> Iterator[str]:
     for function in source.functions:
-        length = (function.end_lineno or function.lineno) - function.lineno + 1
-        yield from _over(source, "function lines", function.name, length, FUNCTION_LINES)
+        yield from _over(source, "function lines", function.name, length(function), FUNCTION_LINES)
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the end, the docstring included."""
+    return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
 def nesting(source: Source) -> Iterator[str]:
@@ -116,5 +121,5 @@ def _last(node: ast.expr) -> str:
     return ""
 
 
-EVERYWHERE = (file_lines, function_lines, nesting, parameters, methods, attributes)
-IN_PACKAGES = (required_methods, none_tests)
+EVERYWHERE = (file_lines, function_lines, nesting, parameters, attributes)
+IN_PACKAGES = (methods, required_methods, none_tests)  # a test's machine has one method an operation

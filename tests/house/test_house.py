@@ -1,6 +1,7 @@
 """The rules of the house, over the whole tree."""
 
 import re
+import statistics
 import tomllib
 from collections.abc import Callable, Iterator
 
@@ -39,6 +40,11 @@ def test_rule_holds(rule: Rule, sources: list[Source]) -> None:
 def test_every_excuse_still_applies() -> None:
     breaches = {_excuse(breach) for rule, sources in SCOPES for source in sources for breach in rule(source)}
     require_none(f"{name}: excused, but no longer a breach" for name in EXCUSED.keys() - breaches)
+
+
+def test_half_of_all_functions_are_short() -> None:
+    lengths = [sizes.length(function) for source in OURS for function in source.functions]
+    assert statistics.median(lengths) <= sizes.MEDIAN_FUNCTION_LINES
 
 
 def test_no_import_cycles() -> None:
