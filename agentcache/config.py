@@ -30,32 +30,36 @@ class ModelSettings(_Group):
     """Which model, and how it is computed."""
 
     model: str = Field(
-        "tiny-all", min_length=1, description="built-in name, checkpoint directory, or smollm2"
+        default="tiny-all", min_length=1, description="built-in name, checkpoint directory, or smollm2"
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="weights and KV: float32|bfloat16|float16"
+        default="float32", description="weights and KV: float32|bfloat16|float16"
     )
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
-    threads: int = Field(0, ge=0, description="CPU threads of torch; 0 lets torch choose")
-    seed: int = Field(0, ge=0, lt=2**32, description="random weights of the built-in models")
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
+    threads: int = Field(default=0, ge=0, description="CPU threads of torch; 0 lets torch choose")
+    seed: int = Field(default=0, ge=0, lt=2**32, description="random weights of the built-in models")
 
 
 class CacheSettings(_Group):
     """The cache's shape and sizes, and its order of eviction."""
 
-    core: Literal["reference"] = Field("reference", description="tree core; this release has one")
-    page_tokens: int = Field(16, ge=1, le=4096, description="tokens of one page")
-    grid_tokens: int = Field(256, ge=1, description="prefill chunk and checkpoint grid; multiple of the page")
-    full_slots: int = Field(8192, ge=1, description="device pages of full attention")
-    swa_slots: int = Field(4096, ge=1, description="device pages of each sliding window")
-    mamba_slots: int = Field(256, ge=1, description="device recurrent states")
+    core: Literal["reference"] = Field(default="reference", description="tree core; this release has one")
+    page_tokens: int = Field(default=16, ge=1, le=4096, description="tokens of one page")
+    grid_tokens: int = Field(
+        default=256, ge=1, description="prefill chunk and checkpoint grid; multiple of the page"
+    )
+    full_slots: int = Field(default=8192, ge=1, description="device pages of full attention")
+    swa_slots: int = Field(default=4096, ge=1, description="device pages of each sliding window")
+    mamba_slots: int = Field(default=256, ge=1, description="device recurrent states")
     eviction_policy: Literal["lru", "session"] = Field(
-        "session", description="order of eviction: lru|session"
+        default="session", description="order of eviction: lru|session"
     )
     eviction_base: Literal["lru", "lfu", "priority"] = Field(
-        "lru", description="ties of the session order: lru|lfu|priority"
+        default="lru", description="ties of the session order: lru|lfu|priority"
     )
-    prompt_only: bool = Field(False, description="publish only what a prompt computed, never decoded pages")
+    prompt_only: bool = Field(
+        default=False, description="publish only what a prompt computed, never decoded pages"
+    )
 
     @model_validator(mode="after")
     def _grid_is_whole_pages(self) -> "CacheSettings":
@@ -67,30 +71,32 @@ class CacheSettings(_Group):
 class SessionSettings(_Group):
     """How long sessions and what is left of them are kept."""
 
-    ttl_s: float = Field(1800.0, gt=0, description="idle lease of a session")
-    reopen_after_s: float = Field(60.0, ge=0, description="age at which a closed session may reopen")
-    tombstones: int = Field(8192, ge=0, description="closed sessions remembered")
-    tag_ttl_s: float = Field(120.0, ge=0, description="least age of a forgotten session tombstone")
+    ttl_s: float = Field(default=1800.0, gt=0, description="idle lease of a session")
+    reopen_after_s: float = Field(default=60.0, ge=0, description="age at which a closed session may reopen")
+    tombstones: int = Field(default=8192, ge=0, description="closed sessions remembered")
+    tag_ttl_s: float = Field(default=120.0, ge=0, description="least age of a forgotten session tombstone")
 
 
 class EngineSettings(SessionSettings, CacheSettings, ModelSettings):
     """What an engine is built from."""
 
-    max_running: int = Field(8, ge=1, le=1024, description="requests decoded in one batch")
-    queue_limit: int = Field(64, ge=0, description="waiting requests before 429")
-    prefill_tokens: int = Field(512, ge=1, description="prompt tokens computed between two decode steps")
+    max_running: int = Field(default=8, ge=1, le=1024, description="requests decoded in one batch")
+    queue_limit: int = Field(default=64, ge=0, description="waiting requests before 429")
+    prefill_tokens: int = Field(
+        default=512, ge=1, description="prompt tokens computed between two decode steps"
+    )
 
 
 class Settings(EngineSettings):
     """Everything that a worker is started with."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
-    port: int = Field(8100, ge=0, le=65535, description="0 takes a free port")
-    body_limit_bytes: int = Field(8 * 2**20, ge=1, description="largest request body")
-    grace_s: float = Field(5.0, ge=0, description="time for streams to end after SIGTERM")
-    log_format: Literal["text", "json"] = Field("text", description="text|json")
+    host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(default=8100, ge=0, le=65535, description="0 takes a free port")
+    body_limit_bytes: int = Field(default=8 * 2**20, ge=1, description="largest request body")
+    grace_s: float = Field(default=5.0, ge=0, description="time for streams to end after SIGTERM")
+    log_format: Literal["text", "json"] = Field(default="text", description="text|json")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least level logged: debug|info|warning|error"
+        default="info", description="least level logged: debug|info|warning|error"
     )
 
 
