@@ -1,0 +1,280 @@
+"""Text to tokens and back: our own byte-level BPE or a checkpoint's tokenizer.json, with its chat template.
+
+Text that comes from a request never becomes a control token. Strings of control tokens inside it are cut by a
+character that occurs nowhere else (`cut`) before the template is rendered; the rendered text is split there, and each
+part is encoded by itself. Our template also cuts where a message's content begins, so that the tokens of earlier
+messages do not depend on what follows, and parts that were encoded before come from a memory.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from agentcache.engine.detokenizer import Detokenizer, Pieces
+from agentcache.errors import CacheError, Kind
+
+ASSETS = Path(__file__).parent / "assets"
+CUTS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
+"""Unicode noncharacters: never part of text that people exchange."""
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+REMEMBERED_PARTS = 2048
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A chat as tokens; `user_end_tokens` is their number up to and including the last user message (0: none)."""
+
+    tokens: tuple[int, ...]
+    user_end_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A chat template and what it may name. `plain_arguments`: it wants tool arguments as objects, not as text."""
+
+    source: str
+    names: Mapping[str, str]
+    plain_arguments: bool
+
+
+class ChatTokenizer:
+    """One model's tokenizer. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer, template: Template, stop_tokens: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._pieces = Pieces(tokenizer)
+        added = tokenizer.get_added_tokens_decoder().values()
+        control = [str(token.content) for token in added if token.special]
+        markup = [t.content for t in added if t.special or (t.content[:1] == "<" and t.content[-1:] == ">")]
+        self._control = re.compile(
+            "|".join(map(re.escape, sorted(control, key=len, reverse=True))) or r"(?!)"
+        )
+        self._markup = tuple(text for text in markup if len(text) > 1)
+        starts = "|".join(map(re.escape, self._markup)) or r"(?!)"
+        self._breaks = re.compile(f"(?=(?:{starts}))(.)", re.DOTALL)
+        self._environment = _environment()
+        self._encode_part = lru_cache(REMEMBERED_PARTS)(self._encode_part_now)
+        self.stop_tokens = tuple(stop_tokens)
+        self.vocab_size = int(tokenizer.get_vocab_size())
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """A request's text as tokens, with what the tokenizer puts before a document (often nothing)."""
+        cut = _unused(text)
+        first, *rest = self._broken(text, cut).split(cut)
+        tokens = list(self._tokenizer.encode(first, add_special_tokens=True).ids)
+        for part in rest:
+            tokens.extend(self._encode_part(part))
+        return tuple(tokens)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, control tokens left out; what is no text becomes U+FFFD."""
+        detokenizer = self.detokenizer()
+        return "".join(map(detokenizer.push, tokens)) + detokenizer.flush()
+
+    def detokenizer(self) -> Detokenizer:
+        """A fresh one, for one stream of tokens."""
+        return Detokenizer(self._pieces)
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Message] = (), add_generation_prompt: bool = True
+    ) -> Rendered:
+        """A chat in OpenAI's shape (contents as text or None) through the template.
+
+        Errors  BAD_REQUEST: no messages, an unknown role, or the template refuses them
+        Cost    O(text), less what was encoded before
+        """
+        check_messages(messages)
+        cut = _unused(json.dumps([messages, tools], ensure_ascii=False, default=str))
+        chat = [self._prepared(message, cut) for message in messages]
+        offered = [self._broken_all(tool, cut) for tool in tools]
+        tokens = self._encode_rendered(self._render(chat, offered, add_generation_prompt, cut), cut)
+        last = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=-1)
+        if last < 0:
+            return Rendered(tokens, 0)
+        head = self._encode_rendered(self._render(chat[: last + 1], offered, False, cut), cut)
+        return Rendered(tokens, _common(head, tokens))
+
+    def _render(self, chat: Sequence[Message], tools: Sequence[Message], prompt: bool, cut: str) -> str:
+        template = _compiled(self._environment, self._template.source)
+        try:
+            return template.render(
+                messages=chat,
+                tools=list(tools) or None,
+                add_generation_prompt=prompt,
+                cut=cut,
+                **self._template.names,
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as bad:
+            raise CacheError(Kind.BAD_REQUEST, f"the chat template refuses these messages: {bad}") from bad
+
+    def _prepared(self, message: Message, cut: str) -> dict[str, Any]:
+        """A message as the template gets it: content always text, control strings cut."""
+        prepared: dict[str, Any] = self._broken_all({**message, "content": message.get("content") or ""}, cut)
+        if self._template.plain_arguments and message.get("tool_calls"):
+            prepared["tool_calls"] = [_with_plain_arguments(call) for call in prepared["tool_calls"]]
+        return prepared
+
+    def _broken(self, text: str, cut: str) -> str:
+        """Text without any markup in one piece: a cut behind the first character of each."""
+        if not any(markup in text for markup in self._markup):
+            return text
+        return self._breaks.sub(lambda found: found[1] + cut, text)
+
+    def _broken_all(self, value: Any, cut: str) -> Any:
+        if isinstance(value, str):
+            return self._broken(value, cut)
+        if isinstance(value, Mapping):
+            return {self._broken(str(key), cut): self._broken_all(item, cut) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._broken_all(item, cut) for item in value]
+        return value
+
+    def _encode_rendered(self, text: str, cut: str) -> tuple[int, ...]:
+        tokens: list[int] = []
+        for part in text.split(cut):
+            tokens.extend(self._encode_part(part))
+        return tuple(tokens)
+
+    def _encode_part_now(self, part: str) -> tuple[int, ...]:
+        """Encode one part; as many control tokens come out as the template wrote.
+
+        Errors  BAD_REQUEST when normalisation turned other text into a control token
+        """
+        tokens = tuple(self._tokenizer.encode(part, add_special_tokens=False).ids)
+        written = len(self._control.findall(part))
+        if sum(map(self._pieces.is_control, tokens)) > written:
+            raise CacheError(Kind.BAD_REQUEST, "a text of the request would become a control token")
+        return tokens
+
+
+def check_messages(messages: Sequence[Message]) -> None:
+    """Errors: BAD_REQUEST for no messages, an unknown role or a content that is no text."""
+    if not messages:
+        raise CacheError(Kind.BAD_REQUEST, "messages must not be empty")
+    for number, message in enumerate(messages):
+        if message.get("role") not in ROLES:
+            raise CacheError(
+                Kind.BAD_REQUEST,
+                f"messages[{number}].role must be one of {sorted(ROLES)}",
+                role=message.get("role"),
+            )
+        if not isinstance(message.get("content") or "", str):
+            raise CacheError(Kind.BAD_REQUEST, f"messages[{number}].content must be text")
+
+
+def load_tokenizer(directory: Path = ASSETS) -> ChatTokenizer:
+    """The tokenizer of a checkpoint directory, or our own.
+
+    Errors  CacheError(BAD_CHECKPOINT) naming the file that is missing or broken
+    """
+    path = directory / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as bad:  # the library raises bare Exception
+        raise CacheError(
+            Kind.BAD_CHECKPOINT, f"cannot read {path}: {bad}; it is needed to serve text"
+        ) from bad
+    settings = _read_json(directory / "tokenizer_config.json")
+    names = {
+        name: _content(settings.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")
+    }
+    template = Template(_template_source(directory, settings), names, directory != ASSETS)
+    return ChatTokenizer(tokenizer, template, _stop_tokens(directory, tokenizer, names["eos_token"]))
+
+
+def _template_source(directory: Path, settings: Mapping[str, Any]) -> str:
+    beside = directory / "chat_template.jinja"
+    if beside.is_file():
+        return beside.read_text(encoding="utf-8")
+    found = settings.get("chat_template")
+    if isinstance(found, list):
+        named = {entry["name"]: entry["template"] for entry in found}
+        found = named.get("default") or next(iter(named.values()), None)
+    missing = "{{ raise_exception('this checkpoint has no chat template; use /v1/completions') }}"
+    return found if isinstance(found, str) else missing
+
+
+def _stop_tokens(directory: Path, tokenizer: Tokenizer, eos: str) -> list[int]:
+    """Every token that the checkpoint says may end an answer."""
+    found = {tokenizer.token_to_id(eos)} if eos else set()
+    for name in ("generation_config.json", "config.json"):
+        named = _read_json(directory / name).get("eos_token_id")
+        found.update(named if isinstance(named, list) else [named])
+    return sorted(token for token in found if isinstance(token, int))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as bad:
+        raise CacheError(Kind.BAD_CHECKPOINT, f"cannot read {path}: {bad}") from bad
+    return read if isinstance(read, dict) else {}
+
+
+def _content(token: object) -> str:
+    """A token's text: settings files name it bare or with its properties."""
+    return str(token.get("content", "") if isinstance(token, dict) else token or "")
+
+
+def _unused(text: str) -> str:
+    """A cut that the text does not contain."""
+    for cut in CUTS:
+        if cut not in text:
+            return cut
+    raise CacheError(Kind.BAD_REQUEST, "the text contains every noncharacter of U+FDD0 to U+FDEF")
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return at
+    return min(len(one), len(other))
+
+
+def _with_plain_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool call whose arguments are an object where they can be read as one."""
+    function = dict(call.get("function", {}))
+    try:
+        function["arguments"] = json.loads(function.get("arguments") or "{}")
+    except (TypeError, ValueError):
+        return dict(call)
+    return {**call, "function": function}
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """The environment that chat templates are written for."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    return environment
+
+
+@lru_cache(16)
+def _compiled(environment: ImmutableSandboxedEnvironment, source: str) -> jinja2.Template:
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateError as bad:
+        raise CacheError(Kind.BAD_CHECKPOINT, f"cannot read the chat template: {bad}") from bad
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
