@@ -18,6 +18,8 @@ import click
 from agentcache.config import Resolved, Settings, resolve
 from agentcache.errors import CacheError, Kind
 
+POSITIVE = click.IntRange(min=1)
+NATURAL = click.IntRange(min=0)
 Command = TypeVar("Command", bound=Callable[..., Any])
 USAGE_KINDS = frozenset(
     {Kind.BAD_CONFIG, Kind.BAD_REQUEST, Kind.BAD_TRACE, Kind.BAD_CHECKPOINT, Kind.UNSUPPORTED_MODEL}
@@ -59,6 +61,32 @@ def cli() -> None:
 def serve(file: Path | None, **flags: Any) -> None:
     """Start a worker: OpenAI-compatible HTTP over one model and its cache."""
     _start("agentcache.worker.serve:serve", _resolve(file, flags).settings)
+
+
+@cli.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--url", default="http://127.0.0.1:8100", show_default=True, help="a running worker")
+@click.option("--sessions", type=POSITIVE, default=None, help="the first N sessions  [default: all]")
+@click.option("--turns", type=POSITIVE, default=None, help="the first N turns of each  [default: all]")
+@click.option("--max-tokens", type=POSITIVE, default=16, show_default=True, help="tokens generated a turn")
+@click.option("--at-once", type=POSITIVE, default=4, show_default=True, help="sessions at the same time")
+@click.option("--compare-cold", type=NATURAL, default=0, help="repeat N sessions with the cache off")
+@click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
+def replay(**options: Any) -> None:
+    """Run the trajectories in PATH against a running worker and report what the cache did."""
+    _start("agentcache.replay.cli:replay", **options)
+
+
+@cli.command()
+@click.argument("trace", type=click.Path(path_type=Path), required=False)
+@click.option("--sessions", type=POSITIVE, default=3, show_default=True, help="the first N sessions")
+@click.option("--turns", type=POSITIVE, default=10, show_default=True, help="the first N turns of each")
+@click.option("--max-tokens", type=POSITIVE, default=16, show_default=True, help="tokens generated a turn")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("build/demo.json"), show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
+def demo(**options: Any) -> None:
+    """Start a worker, replay TRACE (or a sample of ours) with the cache on and off, and compare."""
+    _start("agentcache.replay.demo:demo", **options)
 
 
 @cli.command("config")

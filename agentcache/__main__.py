@@ -1,0 +1,5 @@
+"""`python -m agentcache` is the command `agentcache`."""
+
+from agentcache.cli import main
+
+main()
