@@ -1,0 +1,193 @@
+"""The records behind the session registry: their states, idle leases, bounded memory and kinship.
+
+    (unknown) ──request, open──► open ──idle──► expired ──request, open──► open, next generation
+                                  └────close──► closed ──open, late request──► open, next generation
+
+Open records live as long as their idle lease. Closed ones (session tombstones) and expired ones are remembered in
+bounded numbers, least recently used forgotten first; a record with a request queued or running is never forgotten.
+Generations never repeat: a forgotten record leaves its number in the floor from which unknown ids start.
+"""
+
+import heapq
+import itertools
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agentcache.stats import SessionCounts
+from agentcache.types import SessionId, SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRules:
+    """Times and bounds of the registry; `tombstones` bounds closed and expired records, each."""
+
+    ttl_s: float = 1800.0
+    reopen_after_s: float = 60.0
+    tag_ttl_s: float = 120.0
+    tombstones: int = 8192
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """One session. `last` is the highest generation used: `current`, or for an unknown id the floor."""
+
+    session: SessionId
+    ttl_ns: int
+    last: int = 0
+    state: SessionState = SessionState.NONE
+    current: int = 0
+    closed_through: int = 0
+    closed_ns: int = 0
+    used_ns: int = 0
+    parent: SessionId | None = None
+    queued: int = 0
+    running: int = 0
+
+    @property
+    def busy(self) -> bool:
+        """A request is queued or running."""
+        return self.queued + self.running > 0
+
+    @property
+    def known(self) -> bool:
+        return self.state is not SessionState.NONE
+
+
+class SessionRecords:
+    """All records, each in one state. Time by argument (monotonic nanoseconds)."""
+
+    def __init__(self, rules: SessionRules) -> None:
+        self._rules = rules
+        self._records: dict[SessionId, SessionRecord] = {}
+        self._resting: dict[SessionState, OrderedDict[SessionId, None]] = {
+            SessionState.CLOSED: OrderedDict(),
+            SessionState.EXPIRED: OrderedDict(),
+        }
+        self._children: dict[SessionId, dict[SessionId, None]] = {}
+        self._leases: list[tuple[int, SessionId, int]] = []
+        self._floor = 0
+        self._suspect_until_ns = 0
+        self._tally: Counter[str] = Counter()
+
+    def find(self, session: SessionId) -> SessionRecord:
+        """The record, or a blank one that is not kept unless opened."""
+        blank = SessionRecord(session, nanoseconds(self._rules.ttl_s), last=self._floor)
+        return self._records.get(session, blank)
+
+    def __iter__(self) -> Iterator[SessionRecord]:
+        return iter(self._records.values())
+
+    def suspects(self, now_ns: int) -> bool:
+        """Whether an unknown id may be one that was closed less than `tag_ttl_s` ago and had to be forgotten."""
+        return now_ns < self._suspect_until_ns
+
+    def open(self, record: SessionRecord, generation: int, now_ns: int) -> None:
+        """Make a generation the current one, from any state."""
+        self._tally["opened"] += record.state is not SessionState.OPEN
+        self._wake(record)
+        record.state = SessionState.OPEN
+        record.current = generation
+        record.last = max(record.last, generation)
+        record.used_ns = now_ns
+        self._records[record.session] = record
+        self._hold_lease(record, now_ns)
+
+    def close(self, record: SessionRecord, now_ns: int) -> None:
+        """Leave a session tombstone."""
+        record.closed_through = max(record.closed_through, record.current)
+        record.closed_ns = now_ns
+        self._tally["closed"] += 1
+        self._rest(record, SessionState.CLOSED, now_ns)
+
+    def expire(self, now_ns: int) -> list[SessionRecord]:
+        """Let idle leases run out. Cost O(log records) for each one due."""
+        expired: list[SessionRecord] = []
+        while self._leases and self._leases[0][0] < now_ns:
+            _, session, generation = heapq.heappop(self._leases)
+            record = self.find(session)
+            if record.state is not SessionState.OPEN or record.current != generation:
+                continue
+            if record.busy or record.used_ns + record.ttl_ns >= now_ns:
+                self._hold_lease(record, now_ns)  # in use, or renewed meanwhile
+                continue
+            self._tally["expired"] += 1
+            self._rest(record, SessionState.EXPIRED, now_ns)
+            expired.append(record)
+        return expired
+
+    def touch(self, record: SessionRecord, now_ns: int) -> None:
+        """A use: renews the idle lease, and for a resting record the memory of it."""
+        record.used_ns = now_ns
+        for resting in self._resting.values():
+            if record.session in resting:
+                resting.move_to_end(record.session)
+
+    def counts(self) -> SessionCounts:
+        """Open now; opened, closed and expired since the start. Cost O(1)."""
+        tombstones = len(self._resting[SessionState.CLOSED])
+        is_open = len(self._records) - tombstones - len(self._resting[SessionState.EXPIRED])
+        return SessionCounts(open=is_open, tombstones=tombstones, **self._tally)
+
+    def link(self, record: SessionRecord, parent: SessionId | None) -> None:
+        """Set or clear the parent."""
+        if record.parent is not None:
+            siblings = self._children[record.parent]
+            del siblings[record.session]
+            if not siblings:
+                del self._children[record.parent]
+        record.parent = parent
+        if parent is not None:
+            self._children.setdefault(parent, {})[record.session] = None
+
+    def descendants(self, session: SessionId) -> Iterator[SessionRecord]:
+        """Children, their children and so on, parents first; closed ones lead to theirs."""
+        reached = [session]
+        for parent in reached:
+            reached.extend(self._children.get(parent, ()))
+        return (self._records[child] for child in reached[1:])
+
+    def ancestors(self, session: SessionId) -> Iterator[SessionId]:
+        """The session itself, its parent and so on."""
+        upward: SessionId | None = session
+        while upward is not None:
+            yield upward
+            upward = self.find(upward).parent
+
+    def _rest(self, record: SessionRecord, state: SessionState, now_ns: int) -> None:
+        self._wake(record)
+        record.state = state
+        resting = self._resting[state]
+        resting[record.session] = None
+        excess = len(resting) - self._rules.tombstones
+        if excess > 0:
+            idle = (self._records[session] for session in resting if not self._records[session].busy)
+            for forgotten in tuple(itertools.islice(idle, excess)):
+                self._forget(forgotten, now_ns)
+
+    def _wake(self, record: SessionRecord) -> None:
+        for resting in self._resting.values():
+            resting.pop(record.session, None)
+
+    def _forget(self, record: SessionRecord, now_ns: int) -> None:
+        """Drop a record. A tombstone too young for that makes every unknown id suspect until it is old enough."""
+        self._floor = max(self._floor, record.last)
+        old_enough_ns = record.closed_ns + nanoseconds(self._rules.tag_ttl_s)
+        if record.state is SessionState.CLOSED and now_ns < old_enough_ns:
+            self._suspect_until_ns = max(self._suspect_until_ns, old_enough_ns)
+        self._wake(record)
+        self.link(record, None)
+        del self._records[record.session]
+
+    def _hold_lease(self, record: SessionRecord, now_ns: int) -> None:
+        used_ns = now_ns if record.busy else record.used_ns
+        heapq.heappush(self._leases, (used_ns + record.ttl_ns, record.session, record.current))
+        if len(self._leases) > 64 + 4 * len(self._records):  # long leases of closed sessions pile up
+            live = {(r.session, r.current) for r in self if r.state is SessionState.OPEN}
+            self._leases = [lease for lease in self._leases if lease[1:] in live]
+            heapq.heapify(self._leases)
+
+
+def nanoseconds(seconds: float) -> int:
+    """Whole nanoseconds of a number of seconds."""
+    return int(seconds * 1e9)

@@ -1,0 +1,349 @@
+"""Who is talking: whether a request is served for its session, and whether its completion registers (design §4.5).
+
+The registry knows ids, generations, idle leases and session tombstones; the core keeps the references. Served
+*unreferenced* means: answered like any request, but the session's references stay as they are.
+"""
+
+import itertools
+import unicodedata
+from dataclasses import dataclass
+
+from agentcache.errors import CacheError, Kind
+from agentcache.records import SessionRecord, SessionRecords, SessionRules, nanoseconds
+from agentcache.stats import SessionCounts
+from agentcache.types import SessionId, SessionState, SessionTag
+
+MAX_ID_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A request's place in its session, from arrival to its end.
+
+    `registers` False: served unreferenced, whatever happens. True is still conditional: see `complete`.
+    `parent_ignored`: the parent that the tag named is unknown, closed, malformed, cyclic or not the one on record.
+    """
+
+    number: int
+    session: SessionId | None
+    generation: int
+    state: SessionState
+    registers: bool
+    superseded: bool = False
+    parent_ignored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The end of a turn: whether it registers, and when it ended in the order of all admissions and ends."""
+
+    registers: bool
+    finish_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The answer to an explicit open; `created` is False for an id that was open already."""
+
+    session: SessionId
+    generation: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """A session whose idle lease ran out: its references up to this generation are to be released."""
+
+    session: SessionId
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """One record as it is now. `idle_s` is 0 while a request is queued or running."""
+
+    session: SessionId
+    state: SessionState
+    generation: int
+    closed_through: int
+    parent: SessionId | None
+    queued: int
+    running: int
+    idle_s: float
+    ttl_s: float
+
+
+def checked_id(session: object) -> SessionId:
+    """A session id as it is, or BAD_SESSION_ID. Ids are compared byte by byte and never trimmed.
+
+    1 to 256 bytes of UTF-8, no control characters or line separators, no white space at either end (a client that
+    sometimes sends it would silently talk to two sessions).
+    """
+    if not isinstance(session, str):
+        raise CacheError(Kind.BAD_SESSION_ID, "a session id is a string", type=type(session).__name__)
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in session):
+        raise CacheError(Kind.BAD_SESSION_ID, "a session id has no control characters")
+    if not 1 <= len(session.encode()) <= MAX_ID_BYTES:
+        raise CacheError(Kind.BAD_SESSION_ID, f"a session id has 1 to {MAX_ID_BYTES} bytes of UTF-8")
+    if session != session.strip():
+        raise CacheError(Kind.BAD_SESSION_ID, "a session id does not begin or end with white space")
+    return SessionId(session)
+
+
+class SessionRegistry:
+    """Every session that this worker knows. Plain values out; time by argument (monotonic nanoseconds).
+
+    Caller  calls `sweep(now_ns)` before any other call of the same moment, and releases what it names
+    """
+
+    def __init__(self, rules: SessionRules) -> None:
+        self._rules = rules
+        self._records = SessionRecords(rules)
+        self._queued: dict[int, SessionRecord] = {}
+        self._running: dict[int, SessionRecord] = {}
+        self._nobody = SessionRecord(SessionId(""), 0)
+        self._sequence = itertools.count(1)
+
+    def arrive(self, tag: SessionTag | None, now_ns: int) -> Ticket:
+        """Take in a request: find, open or reopen its session, or serve it unreferenced. Counts it as queued.
+
+        Errors  BAD_SESSION_ID; SESSION_STALE for a generation that is not the current one; SESSION_CLOSED for a
+                strict or fenced request that would be served unreferenced. Each changes nothing
+        """
+        if tag is None:
+            nobody = Ticket(next(self._sequence), None, 0, SessionState.NONE, registers=False)
+            return self._enqueue(self._nobody, nobody)
+        record = self._records.find(checked_id(tag.session))
+        verdict = _judge(record, tag, self._rules, now_ns, self._records.suspects(now_ns))
+        if verdict.opens:
+            self._records.open(record, verdict.opens, now_ns)
+        ignored = tag.parent is not None and not self._adopt(record, tag.parent)
+        self._records.touch(record, now_ns)
+        ticket = Ticket(
+            number=next(self._sequence),
+            session=record.session,
+            generation=record.current,
+            state=verdict.state,
+            registers=verdict.registers,
+            superseded=tag.superseded,
+            parent_ignored=ignored,
+        )
+        return self._enqueue(record if record.known else self._nobody, ticket)
+
+    def begin(self, ticket: Ticket, now_ns: int) -> int:
+        """Admit a queued request and answer its start_seq. Errors: LEASE_REUSED unless it is queued."""
+        record = self._take(self._queued, ticket)
+        record.queued -= 1
+        record.running += 1
+        self._records.touch(record, now_ns)
+        self._running[ticket.number] = record
+        return next(self._sequence)
+
+    def leave(self, ticket: Ticket, now_ns: int) -> None:
+        """End a request that never began. Errors: LEASE_REUSED unless it is queued."""
+        record = self._take(self._queued, ticket)
+        record.queued -= 1
+        self._records.touch(record, now_ns)
+
+    def complete(self, ticket: Ticket, now_ns: int) -> Completion:
+        """End a running request. It registers iff its generation = current > closed_through.
+
+        Errors  LEASE_REUSED unless it is running
+        """
+        record = self._take(self._running, ticket)
+        record.running -= 1
+        self._records.touch(record, now_ns)
+        live = ticket.generation == record.current > record.closed_through
+        return Completion(ticket.registers and live, next(self._sequence))
+
+    def is_queued(self, ticket: Ticket) -> bool:
+        """Whether the ticket has neither begun nor left."""
+        return ticket.number in self._queued
+
+    def open(self, session: str, parent: str | None, ttl_s: float | None, fence: bool, now_ns: int) -> Opened:
+        """Open a session, or answer the open one unchanged; `fence` raises its generation. Closed ones reopen at once.
+
+        Errors  BAD_SESSION_ID; BAD_REQUEST for a ttl that is not positive or a parent below the session itself;
+                SESSION_UNKNOWN, SESSION_CLOSED for the parent. Each changes nothing
+        """
+        record = self._records.find(checked_id(session))
+        if ttl_s is not None and not 0 < ttl_s < float("inf"):
+            raise CacheError(Kind.BAD_REQUEST, "ttl_s is a positive number of seconds", ttl_s=ttl_s)
+        created = record.state is not SessionState.OPEN
+        if created:
+            kin = record.parent if parent is None else self._checked_parent(record.session, parent)
+            self._records.link(record, kin)
+            record.ttl_ns = nanoseconds(ttl_s or self._rules.ttl_s)
+        if created or fence:
+            self._records.open(record, record.last + 1, now_ns)
+        return Opened(record.session, record.current, created)
+
+    def close(self, session: str, generation: int | None, now_ns: int) -> SessionFacts:
+        """Close a session through its current generation. Again: the same answer, nothing changed.
+
+        Errors  BAD_SESSION_ID; SESSION_UNKNOWN; SESSION_STALE when `generation` is given and not the current one
+        """
+        record = self._named(session, generation)
+        if record.state is not SessionState.CLOSED:
+            self._records.close(record, now_ns)
+        return _facts(record, now_ns)
+
+    def look(self, session: str, generation: int | None, now_ns: int) -> SessionFacts:
+        """One session as it is. Errors: as `close`."""
+        return _facts(self._named(session, generation), now_ns)
+
+    def open_sessions(self, now_ns: int) -> tuple[SessionFacts, ...]:
+        """Those that are open, oldest record first."""
+        return tuple(_facts(record, now_ns) for record in self._records if record.state is SessionState.OPEN)
+
+    def subtree(self, session: str) -> tuple[SessionId, ...]:
+        """The session's descendants that are not closed, parents first."""
+        family = self._records.descendants(checked_id(session))
+        return tuple(record.session for record in family if record.state is not SessionState.CLOSED)
+
+    def sweep(self, now_ns: int) -> tuple[Lapsed, ...]:
+        """Let idle leases run out: longer than `ttl_s` without a request queued, running or ended."""
+        return tuple(Lapsed(record.session, record.current) for record in self._records.expire(now_ns))
+
+    def counts(self) -> SessionCounts:
+        """Open now; opened, closed and expired since the start. Cost O(1)."""
+        return self._records.counts()
+
+    def may_hold(self, session: SessionId, generation: int) -> bool:
+        """Whether references of this generation can rightly be there; for checks."""
+        record = self._records.find(session)
+        return record.state is SessionState.OPEN and record.closed_through < generation <= record.current
+
+    def _named(self, session: str, generation: int | None) -> SessionRecord:
+        record = self._records.find(checked_id(session))
+        if not record.known:
+            raise CacheError(Kind.SESSION_UNKNOWN, "no such session here", session=session)
+        if generation not in (None, record.current):
+            raise _stale(record, generation)
+        return record
+
+    def _adopt(self, record: SessionRecord, parent: str) -> bool:
+        """Take the parent that a tag names, once. False: ignored."""
+        if record.state is not SessionState.OPEN or record.parent is not None:
+            return record.parent == parent
+        try:
+            self._records.link(record, self._checked_parent(record.session, parent))
+        except CacheError:
+            return False
+        return True
+
+    def _checked_parent(self, session: SessionId, named: str) -> SessionId:
+        parent = self._records.find(checked_id(named))
+        if not parent.known:
+            raise CacheError(Kind.SESSION_UNKNOWN, "no such parent session here", parent=named)
+        if parent.state is SessionState.CLOSED:
+            raise CacheError(Kind.SESSION_CLOSED, "the parent session is closed", parent=named)
+        if session in self._records.ancestors(parent.session):
+            raise CacheError(
+                Kind.BAD_REQUEST, "a session cannot descend from itself", session=session, parent=named
+            )
+        return parent.session
+
+    def _enqueue(self, record: SessionRecord, ticket: Ticket) -> Ticket:
+        record.queued += 1
+        self._queued[ticket.number] = record
+        return ticket
+
+    def _take(self, tickets: dict[int, SessionRecord], ticket: Ticket) -> SessionRecord:
+        if ticket.number not in tickets:
+            raise CacheError(
+                Kind.LEASE_REUSED, "a ticket is used once: begin and complete, or leave", ticket=ticket.number
+            )
+        return tickets.pop(ticket.number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """How a request is served: by the current generation, by one that it `opens` (> 0), or unreferenced."""
+
+    state: SessionState
+    opens: int = 0
+    registers: bool = True
+
+
+_JOIN = _Verdict(SessionState.OPEN)
+_AS_CLOSED = _Verdict(SessionState.CLOSED, registers=False)
+_AS_NOBODY = _Verdict(SessionState.NONE, registers=False)
+
+
+def _judge(
+    record: SessionRecord, tag: SessionTag, rules: SessionRules, now_ns: int, suspect: bool
+) -> _Verdict:
+    if suspect and not record.known:
+        verdict = _AS_NOBODY
+    elif tag.generation is None:
+        verdict = _judge_plain(record, tag.issued, rules, now_ns)
+    elif tag.issued:
+        verdict = _judge_issued(record, tag.generation)
+    else:
+        verdict = _judge_fenced(record, tag.generation)
+    insists = tag.strict or not (tag.issued or tag.generation is None)
+    if insists and not verdict.registers:
+        raise CacheError(
+            Kind.SESSION_CLOSED,
+            "the session is closed; open it again, or send the request without fence and strict",
+            session=record.session,
+            generation=record.current,
+        )
+    return verdict
+
+
+def _judge_plain(record: SessionRecord, issued: bool, rules: SessionRules, now_ns: int) -> _Verdict:
+    if record.state is SessionState.OPEN:
+        return _JOIN
+    early = now_ns - record.closed_ns <= nanoseconds(rules.reopen_after_s)
+    if record.state is SessionState.CLOSED and (issued or early):
+        return _AS_CLOSED
+    return _Verdict(_greeting(record), opens=record.last + 1)
+
+
+def _judge_issued(record: SessionRecord, generation: int) -> _Verdict:
+    """A router's tag: the router alone opens generations, so a higher one is current at once."""
+    if generation <= record.closed_through:
+        return _AS_CLOSED
+    if generation < record.current:
+        raise _stale(record, generation)
+    if record.state is SessionState.OPEN and generation == record.current:
+        return _JOIN
+    return _Verdict(_greeting(record), opens=generation)
+
+
+def _judge_fenced(record: SessionRecord, generation: int) -> _Verdict:
+    """A client's fence: it names the current generation or is stale, a higher one too."""
+    if generation != record.current or record.state in (SessionState.EXPIRED, SessionState.NONE):
+        raise _stale(record, generation)
+    return _JOIN if record.state is SessionState.OPEN else _AS_CLOSED
+
+
+def _greeting(record: SessionRecord) -> SessionState:
+    return SessionState.EXPIRED if record.state is SessionState.EXPIRED else SessionState.OPEN
+
+
+def _facts(record: SessionRecord, now_ns: int) -> SessionFacts:
+    return SessionFacts(
+        session=record.session,
+        state=record.state,
+        generation=record.current,
+        closed_through=record.closed_through,
+        parent=record.parent,
+        queued=record.queued,
+        running=record.running,
+        idle_s=0.0 if record.busy else (now_ns - record.used_ns) / 1e9,
+        ttl_s=record.ttl_ns / 1e9,
+    )
+
+
+def _stale(record: SessionRecord, generation: int | None) -> CacheError:
+    return CacheError(
+        Kind.SESSION_STALE,
+        "the generation is not the session's current one",
+        session=record.session,
+        generation=generation,
+        current=record.current,
+        state=record.state.value,
+    )

@@ -1,0 +1,105 @@
+"""What a running request holds: its turn, and the slots that are private to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentcache.errors import CacheError, Kind
+from agentcache.keys import Key, Namespace
+from agentcache.sessions import Ticket
+from agentcache.types import NO_SLOTS, ComponentName, Locked, Miss, Slots, Tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """What a turn asks the cache for.
+
+    Shapes  tokens: int32[n], the whole prompt, aligned or not
+    Units   limit: tokens; the deepest boundary allowed (engines pass n - 1, so that one token is computed)
+
+    With `reuse` False the turn runs cold: it matches nothing, reserves nothing and publishes nothing.
+    """
+
+    tokens: Tokens
+    namespace: Namespace
+    limit: int
+    reuse: bool = True
+    priority: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class ActiveTurn:
+    """A request between begin and finish. Engines read it, the cache moves it.
+
+        [0, boundary_tokens) restorable and locked | [boundary_tokens, …) the request's own
+
+    `cached_tokens` is the hit at begin; `full_tokens` is how far FULL alone would have gone then, and `miss` says what
+    stopped the vote. `path` is the longest whole-page path that the turn has shown to the cache.
+    """
+
+    number: int
+    start_seq: int
+    ticket: Ticket
+    prompt: Prompt
+    path: Key
+    locked: Locked
+    cached_tokens: int
+    full_tokens: int
+    miss: Miss | None
+
+    @property
+    def boundary_tokens(self) -> int:
+        """How many tokens the cache can restore for this turn now."""
+        return self.locked.boundary.length
+
+
+class Ledger:
+    """Which slots are leased to which turn: taken from the pools, not yet the tree's."""
+
+    def __init__(self) -> None:
+        self._leased: dict[int, dict[ComponentName, set[int]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._leased)
+
+    def open(self, turn: int) -> None:
+        """Begin the account of a turn."""
+        self._leased[turn] = {}
+
+    def require_open(self, turn: int) -> None:
+        """Errors: LEASE_REUSED for a turn that finished or is not ours."""
+        if turn not in self._leased:
+            raise CacheError(Kind.LEASE_REUSED, "the turn is finished: begin another", turn=turn)
+
+    def lease(self, turn: int, component: ComponentName, slots: Slots) -> None:
+        """Slots become private to the turn."""
+        self._leased[turn].setdefault(component, set()).update(slots.tolist())
+
+    def require_leased(self, turn: int, component: ComponentName, slots: Slots) -> None:
+        """Errors: SLOT_MISUSE unless every slot is leased to the turn and named once."""
+        named = set(slots.tolist())
+        if len(named) != slots.size or not named <= self._leased[turn].get(component, set()):
+            raise CacheError(
+                Kind.SLOT_MISUSE,
+                "a slot is not leased to this turn, or named twice; nothing was changed",
+                component=component,
+                slots=slots.tolist(),
+            )
+
+    def settle(self, turn: int, component: ComponentName, slots: Slots) -> None:
+        """Slots leave the turn: returned, or the tree's."""
+        self._leased[turn].get(component, set()).difference_update(slots.tolist())
+
+    def close(self, turn: int) -> Mapping[ComponentName, Slots]:
+        """End the account and answer what is still leased."""
+        return {component: _slots(held) for component, held in self._leased.pop(turn).items()}
+
+    def leased(self, component: ComponentName) -> Slots:
+        """Every leased slot of a component's device pool; doubles stay doubles, for checks."""
+        accounts = [_slots(account.get(component, set())) for account in self._leased.values()]
+        return np.concatenate([NO_SLOTS, *accounts])
+
+
+def _slots(numbers: set[int]) -> Slots:
+    return np.array(sorted(numbers), dtype=np.int32)
