@@ -1,0 +1,65 @@
+"""Set-up: what `make` says before it fetches anything, and versions that are pinned once and agree."""
+
+import os
+import re
+import subprocess
+import tomllib
+
+from tests.house.source import ROOT, require_none
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PINS = [
+    line
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run make as a person would, not as a child of the make that runs the tests."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
+    command = ["make", "-C", str(ROOT), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_make_alone_says_what_there_is() -> None:
+    said = make().stdout
+    for target in ("demo", "test", "check", "serve", "bench", "clean"):
+        assert re.search(rf"^  {target}  +\w", said, re.M), f"make says nothing about {target}"
+
+
+def test_missing_python_is_named_before_anything_is_fetched() -> None:
+    done = make("test", "PYTHON=no-such-python", "VENV=build/no-such-environment")
+    assert done.returncode != 0
+    assert "missing, nothing was fetched" in done.stderr
+    assert "Python >= 3.11 as 'no-such-python'" in done.stderr
+    assert "venv module" in done.stderr
+    assert not (ROOT / "build" / "no-such-environment").exists()
+
+
+def test_pins_are_names_and_versions_only() -> None:
+    require_none(
+        f"constraints.txt: {pin}" for pin in PINS if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][\w.!]*", pin)
+    )
+
+
+def test_everything_that_we_ask_for_is_pinned() -> None:
+    pinned = {_name(pin) for pin in PINS}
+    extras = [name for names in PROJECT["optional-dependencies"].values() for name in names]
+    require_none(
+        f"constraints.txt: no pin for {wanted}"
+        for wanted in [*PROJECT["dependencies"], *extras]
+        if _name(wanted) not in pinned
+    )
+
+
+def test_changelog_knows_this_version() -> None:
+    assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def _name(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found
+    return re.sub(r"[._-]+", "-", found[0]).lower()
