@@ -1,0 +1,231 @@
+"""`ReferenceCore`: the tree contract, written to be read. The specification that the native core is judged by."""
+
+from collections.abc import Sequence
+
+from agentcache.errors import CacheError, Kind
+from agentcache.keys import Key, Namespace
+from agentcache.tree.api import CoreConfig
+from agentcache.tree.reference import checking
+from agentcache.tree.reference.changes import Changes
+from agentcache.tree.reference.closing import demote_released, drop_released
+from agentcache.tree.reference.component import TreeComponent, component_for
+from agentcache.tree.reference.eviction import Eviction
+from agentcache.tree.reference.inserting import insert
+from agentcache.tree.reference.jobs import JobTable
+from agentcache.tree.reference.leases import LeaseTable
+from agentcache.tree.reference.markers import MarkerBook, Positions, held_slots
+from agentcache.tree.reference.matching import match
+from agentcache.tree.reference.node import Node, path_to
+from agentcache.tree.reference.trie import PageTrie
+from agentcache.tree.reference.viewing import snapshot, stats
+from agentcache.types import (
+    FULL,
+    Boundary,
+    Committed,
+    ComponentName,
+    CoreStats,
+    Evicted,
+    Insert,
+    Inserted,
+    Job,
+    Lease,
+    Locked,
+    MatchResult,
+    Piece,
+    Planned,
+    Released,
+    ReleaseMode,
+    SessionId,
+    Snapshot,
+    TierName,
+    Turn,
+    Wait,
+)
+
+DEVICE, HOST, EXTERNAL = TierName.DEVICE, TierName.HOST, TierName.EXTERNAL
+
+
+class ReferenceCore:
+    """The obvious tree: one node a page. `components` replaces those that the specs' rules name."""
+
+    def __init__(self, config: CoreConfig, components: Sequence[TreeComponent] | None = None) -> None:
+        self._config = config
+        built = tuple(components or (component_for(spec, config.page_tokens) for spec in config.specs))
+        self._trie = PageTrie(config, built)
+        self._leases = LeaseTable(self._trie)
+        self._jobs = JobTable(self._trie)
+        self._markers = MarkerBook(self._trie)
+
+    @property
+    def config(self) -> CoreConfig:
+        return self._config
+
+    # -- Lookup
+
+    def match(self, key: Key, limit: int, now_ns: int) -> MatchResult:
+        self._trie.tick += 1
+        result = match(self._trie, key, limit)
+        node = self._trie.node(result.any_tier)
+        self._trie.touch(node, node.end, now_ns, hit=True)
+        return result
+
+    def peek(self, key: Key, limit: int) -> MatchResult:
+        return match(self._trie, key, limit)
+
+    def insert(self, key: Key, offer: Insert, now_ns: int) -> Inserted:
+        self._trie.tick += 1
+        return insert(self._trie, self._leases, key, offer, now_ns)
+
+    def lock(self, boundary: Boundary, now_ns: int) -> Locked:
+        return self._leases.lock(boundary)
+
+    def relock(self, lease: Lease, boundary: Boundary, now_ns: int) -> Locked:
+        return self._leases.relock(lease, boundary)
+
+    def unlock(self, lease: Lease, component: ComponentName | None, now_ns: int) -> None:
+        self._leases.unlock(lease, component)
+
+    def evict(
+        self,
+        component: ComponentName,
+        tier: TierName,
+        want: int,
+        room: dict[ComponentName, int],
+        now_ns: int,
+    ) -> Evicted:
+        self._trie.component(component)
+        if tier is EXTERNAL or want <= 0:
+            return Evicted(0, 0, max(0, want))
+        self._trie.tick += 1
+        changes = Changes()
+        eviction = Eviction(self._trie, self._jobs, component, (tier, room), changes)
+        freed, moving = eviction.run(want)
+        self._close_call(changes)
+        effects = changes.effects(self._config.emit_events)
+        return Evicted(freed, moving, max(0, want - freed - moving), effects)
+
+    # -- Tiering
+
+    def plan_backup(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
+        if (source, target) not in ((DEVICE, HOST), (DEVICE, EXTERNAL), (HOST, EXTERNAL)):
+            raise CacheError(Kind.BAD_INSERT, "a backup goes down a tier", source=source, target=target)
+        changes = Changes()
+        job = self._jobs.plan_region(self._trie.node(boundary), source, target, changes)
+        return Planned(job, None, changes.effects(False))
+
+    def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
+        if (source, target) != (HOST, DEVICE):
+            raise CacheError(
+                Kind.BAD_INSERT,
+                "the tree plans loads from host to device; graft what comes from outside with insert(tier=host)",
+                source=source,
+                target=target,
+            )
+        node = self._trie.node(boundary)
+        self._demand_votes(node)
+        changes = Changes()
+        job = self._jobs.plan_region(node, source, target, changes)
+        device_end = max((at.end for at in path_to(node) if at.has(FULL, DEVICE)), default=0)
+        lease = self._leases.lock_device_part(node, device_end)
+        return Planned(job, lease, changes.effects(False))
+
+    def _demand_votes(self, node: Node) -> None:
+        for component in self._trie.components:
+            for at in self._trie.region_nodes(node, component, node.end):
+                if not at.anywhere(component.name):
+                    raise CacheError(
+                        Kind.NOT_RESIDENT,
+                        "this boundary does not vote on device or host; plan with `any_tier` of a match",
+                        component=component.name,
+                        position=at.end,
+                    )
+
+    def commit(self, job: Job, landed: tuple[Piece, ...], now_ns: int) -> Committed:
+        self._trie.tick += 1
+        changes = Changes()
+        settled = self._jobs.commit(job, landed, changes)
+        self._close_call(changes)
+        return Committed(settled.landed, settled.dropped, changes.effects(self._config.emit_events))
+
+    # -- Sessions
+
+    def reference(self, session: SessionId, generation: int, turn: Turn, now_ns: int) -> Released:
+        frontier, alternate = (self._named(boundary) for boundary in (turn.frontier, turn.alternate))
+        gone = self._markers.register(session, generation, turn, (frontier, alternate))
+        return self._released(ReleaseMode.RELEASE, gone, 0, Changes())
+
+    def _named(self, boundary: Boundary | None) -> Node | None:
+        """The node of a boundary; None for the root, which nobody can reference."""
+        node = self._trie.node(boundary) if boundary else self._trie.origin
+        return node if node.end else None
+
+    def release(
+        self,
+        session: SessionId,
+        through_generation: int,
+        mode: ReleaseMode,
+        now_ns: int,
+    ) -> Released:
+        changes = Changes()
+        before = len(self._markers.markers(session))
+        if mode is ReleaseMode.PREVIEW:
+            gone = self._markers.would_drop(session, through_generation)
+            return self._released(mode, gone, 0, changes)
+        self._trie.tick += 1
+        if mode is ReleaseMode.DEMOTE and not self._config.host_tier:
+            mode = ReleaseMode.RELEASE
+        gone = self._markers.drop_through(session, through_generation)
+        held = held_slots(gone, self._trie)
+        if mode is ReleaseMode.DROP:
+            drop_released(self._trie, gone, changes)
+        elif mode is ReleaseMode.DEMOTE:
+            demote_released(self._trie, self._jobs, gone, changes)
+        self._close_call(changes)
+        count = before - len(self._markers.markers(session))
+        return Released(mode, held, count, changes.effects(self._config.emit_events))
+
+    def _released(self, mode: ReleaseMode, gone: Positions, count: int, changes: Changes) -> Released:
+        effects = changes.effects(self._config.emit_events)
+        return Released(mode, held_slots(gone, self._trie), count, effects)
+
+    def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
+        """`lru` and `session` do not use waits."""
+
+    # -- Inspect
+
+    def snapshot(self) -> Snapshot:
+        return snapshot(self._trie, self._markers, len(self._leases), len(self._jobs))
+
+    def check(self) -> None:
+        checking.check(self._trie, self._leases, self._jobs, self._markers)
+
+    def stats(self) -> CoreStats:
+        return stats(self._trie, self._markers, len(self._leases), len(self._jobs))
+
+    def clear(self, namespace: Namespace | None, now_ns: int) -> Released:
+        if len(self._leases) or len(self._jobs):
+            raise CacheError(
+                Kind.IN_USE,
+                "requests or transfers are running; clear when idle",
+                leases=len(self._leases),
+                jobs=len(self._jobs),
+            )
+        changes = Changes()
+        first_pages = list(self._trie.origin.children.values())
+        for node in first_pages:
+            if namespace is None or node.namespace == namespace:
+                for tier in self._trie.tiers:
+                    if self._trie.holds(node) and node.has(FULL, tier):
+                        self._trie.lose(node, FULL, tier, changes)
+        if namespace is None:
+            changes.cleared()
+        self._close_call(changes)
+        return Released(ReleaseMode.DROP, (), 0, changes.effects(self._config.emit_events))
+
+    # -- inside
+
+    def _close_call(self, changes: Changes) -> None:
+        """End a call that may have dropped data: stale boundaries, markers that no longer vote."""
+        self._trie.epoch += changes.dropped
+        if changes.lost_references:
+            self._markers.repair()

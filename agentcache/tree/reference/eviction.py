@@ -1,0 +1,215 @@
+"""One call of `evict`: victims, what their loss takes along, and where it goes (design §4.2, §7)."""
+
+from agentcache.tree.api import WritePolicy
+from agentcache.tree.reference.changes import Changes
+from agentcache.tree.reference.jobs import JobTable
+from agentcache.tree.reference.node import Node, subtree
+from agentcache.tree.reference.ranking import protected
+from agentcache.tree.reference.trie import PageTrie
+from agentcache.tree.reference.vote import votable
+from agentcache.types import FULL, ComponentName, TierName
+
+HOST, DEVICE = TierName.HOST, TierName.DEVICE
+
+
+class Eviction:
+    """Takes the lowest ranked piece until enough is gained, then the tails that nothing can reach any more."""
+
+    def __init__(
+        self,
+        trie: PageTrie,
+        jobs: JobTable,
+        component: ComponentName,
+        where: tuple[TierName, dict[ComponentName, int]],
+        changes: Changes,
+    ) -> None:
+        self._trie = trie
+        self._ranking = trie.ranking
+        self._jobs = jobs
+        self._component = component
+        self._tier, room = where
+        self._room = dict(room)  # free host slots, less those promised in this call
+        self._changes = changes
+        self._freed = 0
+        self._moving = 0
+        self._leaving: list[tuple[Node, ComponentName]] = []
+        self._touched: list[tuple[Node, bool]] = []  # where data went, and whether its trigger was referenced
+
+    def run(self, want: int) -> tuple[int, int]:
+        """Evict; answers the slots of the component that are freed, and those moving."""
+        while self._gained < want:
+            victim = self._ranking.best(self._component, self._tier)
+            if victim is None:
+                break
+            self._take(victim, want)
+            self._jobs.plan_leaving(self._leaving, self._changes)
+            self._leaving = []
+        for node in self._ranking.going:
+            self._ranking.mark(node.above)
+        self._ranking.going.clear()
+        self._sweep()
+        return self._freed, self._moving
+
+    @property
+    def _gained(self) -> int:
+        return self._freed + self._moving
+
+    def _take(self, victim: Node, want: int) -> None:
+        referenced = victim.cells[self._component].references > 0
+        if self._component == FULL:
+            self._trim(victim, want)
+        else:
+            self._take_piece(victim)
+        self._touched.append((victim, referenced))
+
+    # -- FULL: a tail, page by page
+
+    def _trim(self, tail: Node, want: int) -> None:
+        """Shorten a path from its end down to the next boundary that votes, at least `want`, no further."""
+        key = self._ranking.key(tail, FULL)
+        stops = {at for at in votable(tail, self._trie.components, self._trie.config.grid) if at is not tail}
+        node = tail
+        while True:
+            above = node.above
+            self._leave_page(node)
+            node = above
+            enough = self._gained >= want and node in stops
+            if enough or not self._ranking.candidate(node, FULL, self._tier):
+                return
+            if self._ranking.key(node, FULL) != key:
+                return
+
+    def _leave_page(self, node: Node) -> None:
+        """FULL leaves the tier at this page; every aux piece there shares its fate."""
+        aux = self._cascaded(node, FULL, self._tier, demoted=False)
+        if self._tier is DEVICE and not node.has(FULL, HOST) and self._demotes(node, FULL):
+            self._ranking.going.add(node)
+            self._ranking.mark(node.above)
+            self._send(node, FULL)
+            for name in aux:
+                self._give_up(node, name)
+            return
+        if node.has(FULL, HOST) and self._tier is DEVICE:
+            for name in aux:
+                self._give_up(node, name)
+        else:
+            for name in aux:
+                self._lose(node, name)
+        self._lose(node, FULL)
+
+    # -- aux: one checkpoint, or one window interval between boundaries
+
+    def _take_piece(self, victim: Node) -> None:
+        for node in self._interval(victim):
+            demoted = self._give_up(node, self._component)
+            for name in self._cascaded(node, self._component, self._tier, demoted):
+                self._give_up(node, name)
+
+    def _interval(self, victim: Node) -> list[Node]:
+        """The equally ranked neighbours that make one piece with the victim, deepest first."""
+        nodes = [victim]
+        while (below := self._only_child(nodes[0])) and self._joined(victim, nodes[0], below):
+            nodes.insert(0, below)
+        while (above := nodes[-1].above).end and self._joined(victim, above, nodes[-1]):
+            nodes.append(above)
+        return nodes
+
+    def _only_child(self, node: Node) -> Node | None:
+        children = list(node.children.values())
+        return children[0] if len(children) == 1 else None
+
+    def _joined(self, victim: Node, upper: Node, lower: Node) -> bool:
+        """Whether the pages around `upper.end` go together: no boundary and no fork there, same rank key."""
+        other = lower if lower.end > victim.end else upper
+        return (
+            len(upper.children) == 1
+            and self._trie.component(self._component).in_one_piece(upper.end, self._trie.config.grid)
+            and self._ranking.candidate(other, self._component, self._tier)
+            and self._ranking.key(other, self._component) == self._ranking.key(victim, self._component)
+        )
+
+    # -- where a copy goes
+
+    def _give_up(self, node: Node, name: ComponentName) -> bool:
+        """One copy leaves the tier, down where it fits; answers whether it survives below."""
+        if self._tier is DEVICE and node.has(name, HOST):
+            self._lose(node, name)
+            return True
+        if self._tier is DEVICE and self._demotes(node, name):
+            self._send(node, name)
+            return True
+        self._lose(node, name)
+        return False
+
+    def _lose(self, node: Node, name: ComponentName) -> None:
+        self._freed += name == self._component and self._tier in node.cells[name].slots
+        self._trie.lose(node, name, self._tier, self._changes)
+
+    def _send(self, node: Node, name: ComponentName) -> None:
+        self._moving += name == self._component
+        self._leaving.append((node, name))
+
+    def _demotes(self, node: Node, name: ComponentName) -> bool:
+        """Take one host slot for this piece, making room below it in rank; False when it cannot be had."""
+        config = self._trie.config
+        if config.write_policy is not WritePolicy.WRITE_BACK or not config.host_tier:
+            return False
+        if not self._room.get(name, 0):
+            self._make_room(node, name)
+        if not self._room.get(name, 0):
+            return False
+        self._room[name] -= 1
+        return True
+
+    def _make_room(self, node: Node, name: ComponentName) -> None:
+        """Evict one lower ranked piece from the host; any, when host data below would lose its path."""
+        lowest = self._ranking.best(name, HOST)
+        if lowest is None:
+            return
+        carries = name == FULL and any(
+            cell.slots for below in node.children.values() for cell in below.cells.values()
+        )
+        if carries or self._ranking.rank(lowest, name) < self._ranking.rank(node, name):
+            for other in [*self._cascaded(lowest, name, HOST, demoted=False), name]:
+                self._room[other] = self._room.get(other, 0) + 1
+                self._trie.lose(lowest, other, HOST, self._changes)
+
+    def _cascaded(
+        self, node: Node, name: ComponentName, tier: TierName, demoted: bool
+    ) -> list[ComponentName]:
+        """The aux components at this page that lose their copy on `tier` with `name`."""
+        others = [component.spec for component in self._trie.components if component.name not in (FULL, name)]
+        return [
+            other
+            for other in self._trie.component(name).cascade(others, demoted)
+            if node.has(other, tier) and not protected(node, other, tier)
+        ]
+
+    # -- tails beyond the deepest boundary that votes
+
+    def _sweep(self) -> None:
+        """Drop tails that nothing can reach any more: above a trimmed tail, or below a lost aux piece."""
+        for node, referenced in self._touched:
+            top = node
+            while top.end and not self._trie.holds(top):
+                top = top.above
+            for tail in [top] if self._component == FULL else list(subtree(top)):
+                if self._trie.holds(tail):
+                    self._drop_dead(tail, referenced)
+
+    def _drop_dead(self, tail: Node, referenced: bool) -> None:
+        if not self._ranking.candidate(tail, FULL, self._tier):
+            return
+        stops = votable(tail, self._trie.components, self._trie.config.grid)
+        deepest = stops[-1].end if stops else 0
+        node = tail
+        while (
+            node.end > deepest
+            and self._ranking.candidate(node, FULL, self._tier)
+            and (referenced or not node.cells[FULL].references)
+        ):
+            above = node.above
+            for name in self._cascaded(node, FULL, self._tier, demoted=False):
+                self._lose(node, name)
+            self._lose(node, FULL)
+            node = above

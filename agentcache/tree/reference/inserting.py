@@ -1,0 +1,163 @@
+"""Insert: who owns each offered slot, and how deep the path now votes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agentcache.errors import CacheError, Kind
+from agentcache.keys import Key
+from agentcache.tree.reference.changes import Changes, Pieces
+from agentcache.tree.reference.leases import LeaseTable
+from agentcache.tree.reference.node import Node, child_key, path_to
+from agentcache.tree.reference.trie import PageTrie
+from agentcache.tree.reference.vote import Ballot
+from agentcache.types import (
+    FULL,
+    ComponentName,
+    Insert,
+    Inserted,
+    Piece,
+    PoolName,
+    TierName,
+)
+
+
+@dataclass(slots=True)
+class Offer:
+    """A validated insert: the base it continues, and per page end the offered slot of each component."""
+
+    key: Key
+    base: Node
+    tier: TierName
+    now_ns: int
+    slots: dict[int, dict[ComponentName, int]] = field(default_factory=dict)
+
+
+def insert(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, now_ns: int) -> Inserted:
+    """`Lookup.insert` of the contract."""
+    offer = _validated(trie, leases, key, request, now_ns)
+    frontier_end = _frontier_end(trie, offer)
+    changes = Changes()
+    taken, kept = Pieces(trie.config.page_tokens), Pieces(trie.config.page_tokens)
+    node = offer.base
+    for end in sorted(offer.slots):
+        if end <= frontier_end:
+            node = _child(trie, node, offer, end)
+            _settle(trie, node, offer, taken, changes)
+        else:
+            _keep(trie, offer, end, kept)
+    while node.end > frontier_end:
+        node = node.above
+    trie.touch(node, node.end, now_ns, hit=False)
+    if request.priority:
+        trie.raise_priority(node, request.priority)
+    return Inserted(
+        trie.boundary(node), taken.build(), kept.build(), changes.effects(trie.config.emit_events)
+    )
+
+
+def _child(trie: PageTrie, parent: Node, offer: Offer, end: int) -> Node:
+    page = offer.key.tokens[end - trie.config.page_tokens : end].tobytes()
+    child = parent.children.get(child_key(parent, offer.key.namespace, page))
+    return child or trie.grow(parent, offer.key.namespace, page)
+
+
+def _settle(trie: PageTrie, node: Node, offer: Offer, taken: Pieces, changes: Changes) -> None:
+    """Take what the page lacks on the offer's tier; present copies win and the incoming slot is freed."""
+    for component in trie.components:
+        slot = offer.slots[node.end].get(component.name)
+        if slot is None:
+            continue
+        if node.has(component.name, offer.tier):
+            changes.free(PoolName(component.name, offer.tier), slot)
+        else:
+            trie.attach(node, component.name, offer.tier, slot, changes)
+            node.cells[component.name].used_ns = offer.now_ns
+            taken.add(component.name, node.end, slot, component.is_state)
+
+
+def _keep(trie: PageTrie, offer: Offer, end: int, kept: Pieces) -> None:
+    for name, slot in offer.slots[end].items():
+        kept.add(name, end, slot, trie.component(name).is_state)
+
+
+def _frontier_end(trie: PageTrie, offer: Offer) -> int:
+    """The deepest end that votes on device or host once the offer is in."""
+    ballot, deepest = Ballot(trie.components), 0
+    for node in path_to(offer.base):
+        refused = ballot.refusing(node.end, node.anywhere)
+        if refused is None and node.end % trie.config.grid == 0:
+            deepest = node.end
+    stored = {node.end: node for node in trie.walk(offer.key, offer.base)}
+    for end in sorted(offer.slots):
+        resident = _resident_with(offer.slots[end], stored.get(end))
+        if ballot.refusing(end, resident) is None and end % trie.config.grid == 0:
+            deepest = end
+    return deepest
+
+
+def _resident_with(offered: dict[ComponentName, int], stored: Node | None) -> Callable[[ComponentName], bool]:
+    return lambda name: name in offered or (stored is not None and stored.anywhere(name))
+
+
+# -- validation: an error changes nothing
+
+
+def _validated(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, now_ns: int) -> Offer:
+    page = trie.config.page_tokens
+    base = leases.record(request.after).node if request.after else trie.origin
+    if len(key) % page:
+        raise CacheError(Kind.UNALIGNED, "a key is whole pages; cut it with keys.page_key", tokens=len(key))
+    if request.tier is TierName.EXTERNAL:
+        raise CacheError(Kind.BAD_INSERT, "external residency is not in the tree", tier=request.tier)
+    if len(key) < base.end or (base.end and base.namespace != key.namespace):
+        raise CacheError(Kind.BAD_INSERT, "the key does not continue the lease's path", after=base.end)
+    offer = Offer(key, base, request.tier, now_ns)
+    _add(trie, offer, Piece(FULL, base.end, len(key), request.full))
+    for piece in request.pieces:
+        if piece.component == FULL:
+            raise CacheError(Kind.BAD_INSERT, "FULL slots go into `full`, not into `pieces`")
+        _add(trie, offer, piece)
+    _refuse_owned(trie, offer)
+    return offer
+
+
+def _add(trie: PageTrie, offer: Offer, piece: Piece) -> None:
+    """Spread a piece over its page ends."""
+    component, page = trie.component(piece.component), trie.config.page_tokens
+    if piece.start % page or piece.end % page:
+        raise CacheError(
+            Kind.UNALIGNED, "pieces are whole pages", component=piece.component, start=piece.start
+        )
+    first = piece.end if component.is_state else piece.start + page
+    ends = range(first, piece.end + 1, page)
+    if len(ends) != len(piece.slots) or (component.is_state and piece.start != piece.end):
+        raise CacheError(
+            Kind.BAD_INSERT,
+            "one slot a page, or one state with start == end",
+            component=piece.component,
+            start=piece.start,
+            end=piece.end,
+            slots=len(piece.slots),
+        )
+    for end, slot in zip(ends, piece.slots.tolist(), strict=True):
+        if not component.can_lie_at(end):
+            raise CacheError(Kind.UNALIGNED, "no state can lie here", component=piece.component, position=end)
+        here = offer.slots.setdefault(end, {})
+        if piece.component in here or not offer.base.end < end <= len(offer.key):
+            raise CacheError(
+                Kind.BAD_INSERT,
+                "each position is offered once, after the lease and within the key",
+                component=piece.component,
+                position=end,
+            )
+        here[piece.component] = slot
+
+
+def _refuse_owned(trie: PageTrie, offer: Offer) -> None:
+    """A slot has one owner: refuse slots that the tree has already, or that are offered twice."""
+    seen: set[tuple[ComponentName, int]] = set()
+    for here in offer.slots.values():
+        for name, slot in here.items():
+            if slot in trie.owners[PoolName(name, offer.tier)] or (name, slot) in seen:
+                raise CacheError(Kind.BAD_INSERT, "this slot has an owner already", component=name, slot=slot)
+            seen.add((name, slot))

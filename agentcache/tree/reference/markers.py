@@ -1,0 +1,206 @@
+"""Markers: what each open session wants back (design §4.5)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agentcache.tree.reference.node import Node, is_prefix, path_to
+from agentcache.tree.reference.trie import PageTrie
+from agentcache.tree.reference.vote import deepest_votable
+from agentcache.types import ComponentName, Held, MarkerView, SessionId, Turn
+
+NOT_LEFT = 0
+
+
+@dataclass(slots=True, eq=False)
+class Marker:
+    """One branch of a session. `number` stays when the marker moves forward along its branch."""
+
+    number: int
+    generation: int
+    frontier: Node
+    alternate: Node | None
+    start_seq: int
+    finish_seq: int
+    left_for: int = NOT_LEFT  # the number of the marker whose branch the session went on with
+
+
+Positions = dict[ComponentName, set[Node]]
+
+
+class MarkerBook:
+    """Markers per session, and on every position how many sessions reference it."""
+
+    def __init__(self, trie: PageTrie) -> None:
+        self._trie = trie
+        self._markers: dict[SessionId, list[Marker]] = {}
+        self._held: dict[SessionId, Positions] = {}
+        self._next = 1
+
+    def markers(self, session: SessionId) -> list[Marker]:
+        return list(self._markers.get(session, ()))
+
+    def sessions(self) -> list[SessionId]:
+        return list(self._markers)
+
+    def views(self) -> Iterator[MarkerView]:
+        for session in sorted(self._markers):
+            for marker in self._markers[session]:
+                yield MarkerView(
+                    session,
+                    marker.generation,
+                    marker.frontier.end,
+                    marker.alternate.end if marker.alternate else 0,
+                    marker.start_seq,
+                    marker.finish_seq,
+                    marker.left_for != NOT_LEFT,
+                )
+
+    # -- registering and releasing
+
+    def register(
+        self, session: SessionId, generation: int, turn: Turn, nodes: tuple[Node | None, Node | None]
+    ) -> Positions:
+        """Apply a finished turn; `nodes` are its frontier and alternate. Answers the positions let go of."""
+        frontier, alternate = nodes
+        before = self.markers(session)
+        kept = [marker for marker in before if not _ended_by(marker, generation, turn, frontier)]
+        if frontier is None:
+            return self._replace(session, kept)
+        passed = [marker for marker in kept if is_prefix(marker.frontier, frontier)]
+        ahead = max(passed, key=lambda marker: marker.frontier.end, default=None)
+        new = Marker(
+            ahead.number if ahead else self._take_number(),
+            generation,
+            frontier,
+            alternate,
+            turn.start_seq,
+            turn.finish_seq,
+        )
+        others = [marker for marker in kept if marker not in passed]
+        if ahead and not ahead.left_for and frontier.end > ahead.frontier.end:
+            others = [marker for marker in others if marker.left_for != ahead.number]
+        for marker in others:
+            if marker.finish_seq < turn.start_seq and not marker.left_for:
+                marker.left_for = new.number
+        return self._replace(session, self._newest([*others, new]))
+
+    def drop_through(self, session: SessionId, generation: int) -> Positions:
+        """Let go of the markers with generation <= `generation`."""
+        return self._replace(session, self._after(session, generation))
+
+    def would_drop(self, session: SessionId, generation: int) -> Positions:
+        """What `drop_through` would let go of."""
+        return _less(self._held.get(session, {}), self._union(self._after(session, generation)))
+
+    def repair(self) -> None:
+        """After data was dropped: move markers whose boundary no longer votes to the deepest one above that does."""
+        for session in self.sessions():
+            alive = [marker for marker in self._markers[session] if self._settle(marker)]
+            self._replace(session, alive)
+
+    # -- inside
+
+    def _take_number(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def _after(self, session: SessionId, generation: int) -> list[Marker]:
+        return [marker for marker in self.markers(session) if marker.generation > generation]
+
+    def _newest(self, markers: list[Marker]) -> list[Marker]:
+        """At most `max_markers`, least recently finished first out."""
+        ordered = sorted(markers, key=lambda marker: marker.finish_seq)
+        return ordered[-self._trie.config.max_markers :]
+
+    def _settle(self, marker: Marker) -> bool:
+        """Move the marker up to what still votes; False when nothing does."""
+        frontier = self._votable(marker.frontier)
+        marker.alternate = self._votable(marker.alternate) if marker.alternate else None
+        if frontier is None:
+            return False
+        marker.frontier = frontier
+        return True
+
+    def _votable(self, node: Node) -> Node | None:
+        while node.end and not self._trie.holds(node):
+            node = node.above
+        return deepest_votable(node, self._trie.components, self._trie.config.grid)
+
+    def _union(self, markers: list[Marker]) -> Positions:
+        held: Positions = {component.name: set() for component in self._trie.components}
+        for marker in markers:
+            for node in (marker.frontier, marker.alternate):
+                if node is None:
+                    continue
+                for component in self._trie.components:
+                    held[component.name].update(self._trie.region_nodes(node, component, node.end))
+        return held
+
+    def _replace(self, session: SessionId, markers: list[Marker]) -> Positions:
+        """Put a session's markers, adjust the counts, and answer the positions it no longer references."""
+        before = self._held.get(session, {})
+        after = self._union(markers)
+        gone = _less(before, after)
+        self._count(gone, -1)
+        self._count(_less(after, before), 1)
+        if markers:
+            self._markers[session], self._held[session] = markers, after
+        else:
+            self._markers.pop(session, None)
+            self._held.pop(session, None)
+        return gone
+
+    def _count(self, positions: Positions, by: int) -> None:
+        for name, nodes in positions.items():
+            for node in nodes:
+                node.cells[name].references += by
+                self._trie.ranking.mark(node)
+
+    def recount(self) -> dict[tuple[ComponentName, Node], int]:
+        """References from scratch, for `check`."""
+        counts: dict[tuple[ComponentName, Node], int] = {}
+        for session in self.sessions():
+            for name, nodes in self._union(self._markers[session]).items():
+                for node in nodes:
+                    counts[name, node] = counts.get((name, node), 0) + 1
+        return counts
+
+
+def _ended_by(marker: Marker, generation: int, turn: Turn, frontier: Node | None) -> bool:
+    """Whether a registering turn lets this marker go: an older generation, or a branch that it declares dead."""
+    if frontier is not None and is_prefix(marker.frontier, frontier):
+        return False
+    dead_branch = turn.superseded and marker.finish_seq < turn.start_seq
+    return dead_branch or marker.generation < generation
+
+
+def _less(positions: Positions, others: Positions) -> Positions:
+    return {name: nodes - others.get(name, set()) for name, nodes in positions.items()}
+
+
+def held_slots(positions: Positions, trie: PageTrie) -> tuple[Held, ...]:
+    """What lies at these positions, per component and tier, components without data left out."""
+    answer = []
+    for component in trie.components:
+        for pool in trie.tiers:
+            slots = sum(node.has(component.name, pool) for node in positions.get(component.name, ()))
+            tokens = 0 if component.is_state else slots * trie.config.page_tokens
+            if slots:
+                answer.append(Held(component.name, pool, tokens, slots))
+    return tuple(answer)
+
+
+def deepest_first(positions: Positions) -> list[Node]:
+    nodes = set().union(*positions.values()) if positions else set()
+    return sorted(nodes, key=lambda node: (-node.end, node.serial))
+
+
+def by_path(nodes: list[Node]) -> list[list[Node]]:
+    """Group nodes into root-to-tip paths, each node once, shallowest first within a path."""
+    left, groups = set(nodes), []
+    for tip in nodes:
+        path = [node for node in path_to(tip) if node in left]
+        left.difference_update(path)
+        if path:
+            groups.append(path)
+    return groups

@@ -1,0 +1,104 @@
+"""Who goes first: candidates for eviction per component and tier, in the configured order."""
+
+import heapq
+from collections.abc import Iterator
+
+from agentcache.tree.api import CoreConfig, Order, OrderBase
+from agentcache.tree.reference.node import Node
+from agentcache.types import FULL, ComponentName, TierName
+
+Rank = tuple[int, ...]
+
+
+class Ranking:
+    """One index per pool over the pieces that may be evicted now, smallest rank first.
+
+    Whoever changes a node marks it; marked nodes are ranked again before the next question. A heap entry that no
+    longer equals the node's current rank is void (lazy deletion).
+    Cost  O(log n) per changed piece and per victim
+    """
+
+    def __init__(self, config: CoreConfig, tiers: tuple[TierName, ...]) -> None:
+        self._config = config
+        self._pools = [(spec.name, tier) for spec in config.specs for tier in tiers]
+        self._heaps: dict[tuple[ComponentName, TierName], list[tuple[Rank, int, Node]]] = {
+            pool: [] for pool in self._pools
+        }
+        self._ranks: dict[tuple[ComponentName, TierName], dict[Node, Rank]] = {
+            pool: {} for pool in self._pools
+        }
+        self._marked: set[Node] = set()
+        self.going: set[Node] = set()  # nodes whose FULL device copy leaves in the running call
+
+    def mark(self, node: Node) -> None:
+        self._marked.add(node)
+
+    def key(self, node: Node, name: ComponentName) -> Rank:
+        """The configured order's key (design §7), without tie breaks."""
+        cell = node.cells[name]
+        base: Rank = (cell.used_ns,)
+        if self._config.order is Order.LRU:
+            return base
+        if self._config.base is OrderBase.LFU:
+            base = (cell.hits, cell.used_ns)
+        elif self._config.base is OrderBase.PRIORITY:
+            base = (node.priority, cell.used_ns)
+        count = cell.references if name == FULL else 0
+        return (int(cell.references > 0), count, *base)
+
+    def rank(self, node: Node, name: ComponentName) -> Rank:
+        """Key, then deeper first, then older creation."""
+        return (*self.key(node, name), -node.end, node.serial)
+
+    def candidate(self, node: Node, name: ComponentName, tier: TierName) -> bool:
+        """Whether this piece may be evicted now: resident, not protected and, for FULL, the tail of its path."""
+        cell = node.cells.get(name)
+        if cell is None or tier not in cell.slots or protected(node, name, tier):
+            return False
+        return name != FULL or self._is_tail(node, tier)
+
+    def _is_tail(self, node: Node, tier: TierName) -> bool:
+        if any(child.has(FULL, tier) and child not in self.going for child in node.children.values()):
+            return False
+        if any(tier in cell.claims for cell in node.cells.values()):
+            return False
+        return tier is TierName.HOST or node.has(FULL, TierName.HOST) or node.jobs_below == 0
+
+    def best(self, name: ComponentName, tier: TierName) -> Node | None:
+        """The lowest ranked candidate; None when nothing may go."""
+        self._settle()
+        heap, ranks = self._heaps[name, tier], self._ranks[name, tier]
+        while heap and ranks.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][2] if heap else None
+
+    def _settle(self) -> None:
+        for node in self._marked:
+            for pool in self._pools:
+                self._place(node, pool)
+        self._marked.clear()
+
+    def _place(self, node: Node, pool: tuple[ComponentName, TierName]) -> None:
+        heap, ranks = self._heaps[pool], self._ranks[pool]
+        if not self.candidate(node, *pool):
+            ranks.pop(node, None)
+            return
+        rank = self.rank(node, pool[0])
+        if ranks.get(node) != rank:
+            ranks[node] = rank
+            heapq.heappush(heap, (rank, node.serial, node))
+        if len(heap) > 64 + 4 * len(ranks):
+            heap[:] = [(rank, node.serial, node) for node, rank in ranks.items()]
+            heapq.heapify(heap)
+
+    def entries(self) -> Iterator[tuple[ComponentName, TierName, dict[Node, Rank]]]:
+        """The indexes as they stand, for `check`."""
+        self._settle()
+        for name, tier in self._pools:
+            yield name, tier, self._ranks[name, tier]
+
+
+def protected(node: Node, name: ComponentName, tier: TierName) -> bool:
+    """A lease protects device copies, a job the copies that it reads."""
+    cell = node.cells[name]
+    return tier in cell.claims or (tier is TierName.DEVICE and cell.locks > 0)

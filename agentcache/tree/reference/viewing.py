@@ -1,0 +1,53 @@
+"""Snapshots and counts: everything observable, by position."""
+
+import numpy as np
+
+from agentcache.tree.reference.markers import MarkerBook
+from agentcache.tree.reference.node import Node, path_to
+from agentcache.tree.reference.ranking import protected
+from agentcache.tree.reference.trie import PageTrie
+from agentcache.types import CoreStats, PageView, PoolCount, PoolName, Snapshot
+
+
+def snapshot(trie: PageTrie, markers: MarkerBook, leases: int, jobs: int) -> Snapshot:
+    """Canonical: pages sorted by namespace and path. Cost O(pages · path), for tests and bug reports."""
+    pages = sorted((_page(trie, node) for node in trie.nodes()), key=lambda page: (page.namespace, page.path))
+    return Snapshot(tuple(pages), tuple(markers.views()), leases, jobs, trie.epoch)
+
+
+def _page(trie: PageTrie, node: Node) -> PageView:
+    raw = b"".join(at.edge for at in path_to(node))
+    names = [component.name for component in trie.components]
+    cells = [(name, node.cells[name]) for name in names]
+    return PageView(
+        tuple(np.frombuffer(raw, dtype="<i4").tolist()),
+        node.namespace.digest().hex(),
+        tuple(
+            (name, tier, cell.slots[tier])
+            for name, cell in cells
+            for tier in trie.tiers
+            if tier in cell.slots
+        ),
+        tuple((name, cell.locks) for name, cell in cells if cell.locks),
+        tuple((name, cell.references) for name, cell in cells if cell.references),
+    )
+
+
+def stats(trie: PageTrie, markers: MarkerBook, leases: int, jobs: int) -> CoreStats:
+    """Counts per pool. Cost O(pages) here, O(pools) in the native core."""
+    counts = []
+    for component in trie.components:
+        for tier in trie.tiers:
+            pool = PoolName(component.name, tier)
+            nodes = list(trie.owners[pool].values())
+            counts.append(
+                PoolCount(
+                    pool,
+                    len(nodes),
+                    sum(protected(node, component.name, tier) for node in nodes),
+                    sum(node.cells[component.name].references > 0 for node in nodes),
+                )
+            )
+    sessions = markers.sessions()
+    held = sum(len(markers.markers(session)) for session in sessions)
+    return CoreStats(tuple(counts), sum(1 for _ in trie.nodes()), leases, jobs, len(sessions), held)
