@@ -4,7 +4,10 @@ Tests that need something beyond the README's first line carry a marker and run 
 """
 
 import os
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from typing import TextIO
 
 import pytest
 
@@ -22,11 +25,18 @@ SWITCHES = {
     "gpu": ("GPU", "GPU=1"),
     "browser": ("BROWSER", "BROWSER=1"),
 }
+SILENCE_S = 9.0
+TERMINAL = pytest.StashKey[TextIO]()
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = Counter()
+    config.stash[TERMINAL] = os.fdopen(os.dup(2), "w")  # before output is captured
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[TERMINAL].close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -38,6 +48,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[LEFT_OUT].update(marker for item in left for marker in wanting[item])
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not wanting[item]]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Name a test that takes long while it does, so that a run is never silent."""
+    done = threading.Event()
+    terminal = item.config.stash[TERMINAL]
+
+    def speak_up() -> None:
+        while not done.wait(SILENCE_S):
+            print(f"\n  ... still in {item.nodeid}", file=terminal, flush=True)
+
+    watcher = threading.Thread(target=speak_up, daemon=True)
+    watcher.start()
+    try:
+        return (yield)
+    finally:
+        done.set()
+        watcher.join()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
