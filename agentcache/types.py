@@ -158,9 +158,11 @@ class MatchResult:
     """The outcome of a vote.
 
     `device` is the deepest boundary whose regions are all on the device, `any_tier` the deepest on device or
-    host (never shallower). `full_tokens` is how far FULL alone would have gone on any tier (page granular, not
-    beyond the limit). `miss` explains why `device` is not deeper; it is None when `device` reached the last
-    candidate under the limit.
+    host (never shallower). `full_tokens` is how far FULL alone would have gone on any tier, page by page, within
+    the limit. `miss` is about the deepest candidate on the FULL path when that is deeper than `device`: the first
+    component, in spec order, whose data are on no tier, or else (ON_HOST) the first whose data are not on the device.
+    Where every candidate on the FULL path is accepted but the key goes on, it is FULL, NOT_CACHED, at
+    `full_tokens`; None when `device` is the last candidate under the limit.
     """
 
     device: Boundary

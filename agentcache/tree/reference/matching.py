@@ -42,9 +42,10 @@ def match(trie: PageTrie, key: Key, limit: int) -> MatchResult:
 def _explain(
     device: Node, last: Node, refused: tuple[TreeComponent | None, TreeComponent | None]
 ) -> Miss | None:
-    """Who refused the last candidate on the path, where FULL goes on, and why."""
+    """Who refused the last candidate on the path: who lacks the data, or else whose data are on the host only."""
     on_device, on_any = refused
     if last is device or on_device is None:
         return None
-    reason = on_device.refusal if on_any is on_device else MissReason.ON_HOST
-    return Miss(on_device.name, last.end, reason)
+    if on_any is None:
+        return Miss(on_device.name, last.end, MissReason.ON_HOST)
+    return Miss(on_any.name, last.end, on_any.refusal)
