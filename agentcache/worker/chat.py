@@ -1,6 +1,5 @@
 """A chat request as values: messages as templates want them, tools, and how calls are to be read."""
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
@@ -119,22 +118,11 @@ def _part(fields: Fields) -> str:
 
 
 def _call(fields: Fields) -> Message:
-    """A recorded call, its arguments as an object where they are one: templates print objects."""
+    """A recorded call in OpenAI's shape; its arguments stay the text that the client sent."""
     if fields.text("type", "function") != "function":
         raise refuse("only calls of type 'function' are supported", fields.param("type"))
     function = fields.inner("function")
     if not function.text("name"):
         raise function.wrong("name", "the name of the function")
-    arguments: object = function.text("arguments", "{}")
-    try:
-        parsed = json.loads(str(arguments))
-    except (ValueError, RecursionError):
-        parsed = None
-    return {
-        "id": fields.text("id"),
-        "type": "function",
-        "function": {
-            "name": function.text("name"),
-            "arguments": parsed if isinstance(parsed, dict) else arguments,
-        },
-    }
+    named = {"name": function.text("name"), "arguments": function.text("arguments", "{}")}
+    return {"id": fields.text("id"), "type": "function", "function": named}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from agentcache.errors import CacheError, Kind
+from agentcache.types import SessionState
 
 HTTP_STATUS: Mapping[Kind, int] = {
     Kind.STALE_BOUNDARY: 500,
@@ -30,10 +31,16 @@ HTTP_STATUS: Mapping[Kind, int] = {
     Kind.UNSUPPORTED_MODEL: 500,
     Kind.BAD_CHECKPOINT: 500,
     Kind.BAD_TRACE: 400,
+    Kind.ENGINE_FAILED: 500,
     Kind.UNREACHABLE: 502,
 }
 
 RETRY_AFTER_S: Mapping[Kind, int] = {Kind.QUEUE_FULL: 1, Kind.SHUTTING_DOWN: 5}
+
+_STATES: Mapping[Kind, SessionState] = {
+    Kind.SESSION_CLOSED: SessionState.CLOSED,
+    Kind.SESSION_STALE: SessionState.STALE,
+}
 
 # Where OpenAI clients know a word of their own for the same thing.
 _CODES: Mapping[Kind, str] = {Kind.PROMPT_TOO_LONG: "context_length_exceeded"}
@@ -69,9 +76,13 @@ def error_answer(error: CacheError) -> tuple[int, dict[str, object]]:
 
 
 def error_headers(error: CacheError) -> dict[str, str]:
-    """`Retry-After` in whole seconds where trying again can help."""
-    wait_s = RETRY_AFTER_S.get(error.kind)
-    return {"retry-after": str(wait_s)} if wait_s else {}
+    """`Retry-After` in whole seconds where trying again can help, and the session's state where it is why."""
+    headers = {}
+    if error.kind in RETRY_AFTER_S:
+        headers["retry-after"] = str(RETRY_AFTER_S[error.kind])
+    if error.kind in _STATES:
+        headers["x-agentcache-state"] = str(_STATES[error.kind])
+    return headers
 
 
 def refuse(message: str, param: str) -> CacheError:

@@ -1,0 +1,176 @@
+"""The shapes of OpenAI answers: whole ones and stream chunks, for chat and for text completions."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentcache.engine.api import Admitted
+from agentcache.worker.headers import why
+from agentcache.worker.reading import Outcome, Piece
+from agentcache.worker.tools import Called, Part, Said
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all chunks of one answer repeat. `created_s` is Unix time."""
+
+    answer_id: str
+    model: str
+    created_s: int
+    token_ids: bool
+
+
+class Shape(Protocol):
+    """One API's way to say the same things; used for one answer."""
+
+    kind: str
+
+    def opening(self) -> list[Json]: ...
+
+    def chunks(self, piece: Piece) -> list[Json]: ...
+
+    def closing(self, outcome: Outcome) -> Json: ...
+
+    def whole(self, pieces: Iterable[Piece], outcome: Outcome) -> Json: ...
+
+
+class ChatShape:
+    """`chat.completion` and its chunks. `new_call_id` names tool calls."""
+
+    kind = "chatcmpl"
+
+    def __init__(self, head: Head, new_call_id: Callable[[], str]) -> None:
+        self._head = head
+        self._new_call_id = new_call_id
+        self._calls = 0
+
+    def opening(self) -> list[Json]:
+        return [self._chunk({"role": "assistant", "content": ""}, None)]
+
+    def chunks(self, piece: Piece) -> list[Json]:
+        deltas = [self._delta(part) for part in piece.parts] or [{}] * bool(piece.tokens)
+        return [
+            self._chunk(delta, None, piece.tokens if place == 0 else ()) for place, delta in enumerate(deltas)
+        ]
+
+    def closing(self, outcome: Outcome) -> Json:
+        return self._chunk({}, outcome.reason)
+
+    def whole(self, pieces: Iterable[Piece], outcome: Outcome) -> Json:
+        parts, tokens = _gathered(pieces)
+        text = "".join(part.text for part in parts if isinstance(part, Said))
+        calls = [self._call(part) for part in parts if isinstance(part, Called)]
+        message: Json = {"role": "assistant", "content": text or ("" if not calls else None)}
+        if calls:
+            message["tool_calls"] = calls
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": outcome.reason}
+        return _answer(self._head, "chat.completion", _with_tokens(self._head, choice, tokens))
+
+    def _delta(self, part: Part) -> Json:
+        if isinstance(part, Said):
+            return {"content": part.text}
+        call = {"index": self._calls, **self._call(part)}
+        self._calls += 1
+        return {"tool_calls": [call]}
+
+    def _call(self, call: Called) -> Json:
+        function = {"name": call.name, "arguments": call.arguments}
+        return {"id": self._new_call_id(), "type": "function", "function": function}
+
+    def _chunk(self, delta: Json, reason: str | None, tokens: tuple[int, ...] = ()) -> Json:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return _answer(self._head, "chat.completion.chunk", _with_tokens(self._head, choice, tokens))
+
+
+class TextShape:
+    """`text_completion`, whole or in chunks."""
+
+    kind = "cmpl"
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+
+    def opening(self) -> list[Json]:
+        return []
+
+    def chunks(self, piece: Piece) -> list[Json]:
+        text = _text(piece.parts)
+        return [self._answer(text, None, piece.tokens)] if text or piece.tokens else []
+
+    def closing(self, outcome: Outcome) -> Json:
+        return self._answer("", outcome.reason, ())
+
+    def whole(self, pieces: Iterable[Piece], outcome: Outcome) -> Json:
+        parts, tokens = _gathered(pieces)
+        return self._answer(_text(parts), outcome.reason, tokens)
+
+    def _answer(self, text: str, reason: str | None, tokens: tuple[int, ...]) -> Json:
+        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
+        return _answer(self._head, "text_completion", _with_tokens(self._head, choice, tokens))
+
+
+def usage(outcome: Outcome) -> Json:
+    """Counts in tokens. This worker has the device tier only, so every cached token came from there."""
+    return {
+        "prompt_tokens": outcome.prompt_tokens,
+        "completion_tokens": outcome.completion_tokens,
+        "total_tokens": outcome.prompt_tokens + outcome.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": outcome.cached_tokens},
+        "cached_tokens_details": tier_details(outcome.cached_tokens),
+    }
+
+
+def tier_details(cached_tokens: int) -> Json:
+    """Cached tokens by the tier that they came from."""
+    return {"device": cached_tokens, "host": 0, "external": 0}
+
+
+def extension(admitted: Admitted, outcome: Outcome, reuse: bool) -> Json:
+    """Our own object beside OpenAI's fields, in every answer (in a stream: with the finish reason).
+
+    `first_logits_sha256` is there when the request asked for `agentcache.logits_digest`.
+    """
+    said: Json = {
+        "session": admitted.session,
+        "generation": admitted.generation,
+        "state": str(admitted.state),
+        "why": why(admitted.miss, reuse),
+        "cached_tokens": admitted.cached_tokens,
+        "full_tokens": admitted.full_tokens,
+        "cached_tokens_details": tier_details(admitted.cached_tokens),
+        "first_token_ms": round(outcome.first_token_ns / 1e6, 3),
+    }
+    if outcome.first_logits:
+        said["first_logits_sha256"] = outcome.first_logits
+    return said
+
+
+def usage_chunk(closing: Json, outcome: Outcome) -> Json:
+    """The chunk after the last one that `stream_options.include_usage` asks for."""
+    return {**closing, "choices": [], "usage": usage(outcome)}
+
+
+def _answer(head: Head, kind: str, choice: Json) -> Json:
+    return {
+        "id": head.answer_id,
+        "object": kind,
+        "created": head.created_s,
+        "model": head.model,
+        "choices": [choice],
+    }
+
+
+def _with_tokens(head: Head, choice: Json, tokens: tuple[int, ...]) -> Json:
+    return {**choice, "token_ids": list(tokens)} if head.token_ids else choice
+
+
+def _gathered(pieces: Iterable[Piece]) -> tuple[list[Part], tuple[int, ...]]:
+    seen = list(pieces)
+    parts = [part for piece in seen for part in piece.parts]
+    return parts, tuple(token for piece in seen for token in piece.tokens)
+
+
+def _text(parts: Iterable[Part]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, Said))

@@ -1,0 +1,41 @@
+"""What the handlers of one worker share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from agentcache.clock import Clock
+from agentcache.engine.api import EngineInfo
+from agentcache.engine.thread import EngineThread
+from agentcache.engine.tokenizer import ChatTokenizer
+from agentcache.errors import CacheError, Kind
+from agentcache.worker.metrics import WorkerMetrics
+from agentcache.worker.options import UnknownFields, log_unknown
+
+DEFAULT_MAX_TOKENS: Final = 256
+"""Generated tokens when a request does not say; less where the context ends earlier."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """One engine behind HTTP. `now_s` is Unix time for answers, `clock` measures; `new_id` makes ids."""
+
+    thread: EngineThread
+    tokenizer: ChatTokenizer
+    info: EngineInfo
+    body_limit_bytes: int
+    clock: Clock
+    now_s: Callable[[], int]
+    new_id: Callable[[], str]
+    metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
+    unknown: UnknownFields = field(default_factory=lambda: UnknownFields(log_unknown))
+    draining: bool = False
+
+    def require_open(self) -> None:
+        """Errors: CacheError(SHUTTING_DOWN) once the worker drains."""
+        if self.draining:
+            raise CacheError(Kind.SHUTTING_DOWN, "the worker is shutting down; send this to another one")
+
+    def max_tokens(self, asked: int, prompt_tokens: int) -> int:
+        """What to generate at most; the engine refuses what does not fit the context."""
+        return asked or max(1, min(DEFAULT_MAX_TOKENS, self.info.context_tokens - prompt_tokens))

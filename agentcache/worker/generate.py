@@ -1,0 +1,216 @@
+"""The generating endpoints: a raw ASGI application that watches its client and tells the log one line."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from agentcache.engine.api import Admitted, GenerateRequest
+from agentcache.errors import CacheError
+from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension, usage, usage_chunk
+from agentcache.worker.body import ClientGoneError, parse_object, read_body, unless_gone
+from agentcache.worker.context import Worker
+from agentcache.worker.fields import Fields
+from agentcache.worker.headers import REUSE, Identity, RequestHeaders, answer_headers, read_identity
+from agentcache.worker.metrics import Facts
+from agentcache.worker.prompts import Prompted, chat_prompt, text_prompt
+from agentcache.worker.reading import Outcome, Piece, Reading, read_turn
+from agentcache.worker.reply import Reply
+from agentcache.worker.status import HTTP_STATUS
+from agentcache.worker.stops import StopStrings
+from agentcache.worker.tools import PlainText, ToolCallParser
+
+CLIENT_CLOSED = 499
+"""The status in logs and metrics of a request whose client left; nobody sees it as an answer."""
+
+TurnItems = AsyncGenerator[Admitted | Piece | Outcome, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request ready for the engine."""
+
+    request: GenerateRequest
+    identity: Identity
+    prompted: Prompted
+    shape: Shape
+
+    @property
+    def reuse(self) -> bool:
+        return self.request.reuse
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the log line and the metrics will say of a request. Times in nanoseconds of the clock; 0: never."""
+
+    arrived_ns: int
+    session: str = ""
+    why: str = ""
+    status: int = 500
+    reason: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    first_ns: int = 0
+
+    def ended(self, outcome: Outcome) -> None:
+        self.status = 200
+        self.reason = outcome.reason
+        self.completion_tokens = outcome.completion_tokens
+
+    def facts(self, route: str, now_ns: int) -> Facts:
+        return Facts(
+            route=route,
+            status=self.status,
+            reason=self.reason,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            completion_tokens=self.completion_tokens,
+            first_token_s=(self.first_ns - self.arrived_ns) / 1e9 if self.first_ns else 0.0,
+            total_s=(now_ns - self.arrived_ns) / 1e9,
+        )
+
+
+class Api:
+    """What differs between the two generating APIs."""
+
+    def __init__(self, route: str, prompt: Callable[[Worker, Fields], Prompted], chat: bool) -> None:
+        self.route = route
+        self.prompt = prompt
+        self._chat = chat
+
+    def shape(self, worker: Worker, answer_id: str, token_ids: bool) -> Shape:
+        prefix = ChatShape.kind if self._chat else TextShape.kind
+        head = Head(f"{prefix}-{answer_id}", worker.info.model, worker.now_s(), token_ids)
+        return ChatShape(head, lambda: f"call_{worker.new_id()[:24]}") if self._chat else TextShape(head)
+
+
+CHAT = Api("/v1/chat/completions", chat_prompt, chat=True)
+TEXT = Api("/v1/completions", text_prompt, chat=False)
+
+
+class GenerateEndpoint:
+    """POST of one generating API. A client that leaves, in a stream or not, aborts its turn in the engine."""
+
+    def __init__(self, worker: Worker, api: Api) -> None:
+        self._worker = worker
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply, tally = Reply(send), Tally(self._worker.clock.now_ns())
+        try:
+            self._worker.require_open()
+            body = await read_body(scope, receive, self._worker.body_limit_bytes)
+            await unless_gone(receive, self._serve(RequestHeaders(scope["headers"]), body, reply, tally))
+        except ClientGoneError:
+            tally.status, tally.reason = CLIENT_CLOSED, "client_gone"
+        except CacheError as error:
+            tally.status, tally.reason = HTTP_STATUS[error.kind], str(error.kind)
+            await reply.fail(error)
+        finally:
+            self._tell(tally)
+
+    async def _serve(self, headers: RequestHeaders, body: bytes, reply: Reply, tally: Tally) -> None:
+        asked = await self._ask(headers, parse_object(body))
+        tally.prompt_tokens = len(asked.request.tokens)
+        reading = _reading(self._worker, asked.prompted)
+        async with aclosing(read_turn(self._worker.thread, asked.request, reading)) as turn:
+            admitted = await anext(turn)
+            assert isinstance(admitted, Admitted)
+            tally.session, tally.cached_tokens = admitted.session or "", admitted.cached_tokens
+            if asked.prompted.options.stream:
+                await self._stream(asked, admitted, turn, reply, tally)
+            else:
+                await self._whole(asked, admitted, turn, reply, tally)
+
+    async def _ask(self, headers: RequestHeaders, fields: Fields) -> Asked:
+        """Everything that can be refused without the engine, then the request for it."""
+        identity = read_identity(headers, fields)
+        self._worker.unknown.report(fields)
+        prompted = await asyncio.to_thread(self._api.prompt, self._worker, fields)
+        options = prompted.options
+        request_id = self._worker.new_id()
+        request = GenerateRequest(
+            request_id=request_id,
+            tokens=prompted.tokens,
+            max_tokens=self._worker.max_tokens(options.max_tokens, len(prompted.tokens)),
+            sampling=options.sampling,
+            stop_tokens=() if options.ignore_eos else self._worker.tokenizer.stop_tokens,
+            session=identity.tag,
+            tenant_salt=fields.text("cache_salt"),
+            user_end_tokens=prompted.user_end_tokens,
+            reuse=options.reuse and headers.flag(REUSE, default=True),
+            priority=options.priority,
+            digest_logits=options.digest,
+        )
+        shape = self._api.shape(self._worker, request_id, options.token_ids)
+        return Asked(request, identity, prompted, shape)
+
+    async def _stream(
+        self, asked: Asked, admitted: Admitted, turn: TurnItems, reply: Reply, tally: Tally
+    ) -> None:
+        await reply.open_stream(self._headers(asked, admitted))
+        await reply.events(asked.shape.opening())
+        async for item in turn:
+            if isinstance(item, Piece):
+                self._first(tally)
+                await reply.events(asked.shape.chunks(item))
+            elif isinstance(item, Outcome):
+                tally.ended(item)
+                await reply.events(_endings(asked, admitted, item))
+        await reply.end_stream()
+
+    async def _whole(
+        self, asked: Asked, admitted: Admitted, turn: TurnItems, reply: Reply, tally: Tally
+    ) -> None:
+        pieces: list[Piece] = []
+        async for item in turn:
+            if isinstance(item, Piece):
+                self._first(tally)
+                pieces.append(item)
+            elif isinstance(item, Outcome):
+                tally.ended(item)
+                answer = asked.shape.whole(pieces, item)
+                said = {"usage": usage(item), "agentcache": extension(admitted, item, asked.reuse)}
+                await reply.whole(200, {**answer, **said}, self._headers(asked, admitted))
+
+    def _headers(self, asked: Asked, admitted: Admitted) -> list[tuple[bytes, bytes]]:
+        return answer_headers(admitted, asked.identity, asked.request.request_id, asked.reuse)
+
+    def _first(self, tally: Tally) -> None:
+        tally.first_ns = tally.first_ns or self._worker.clock.now_ns()
+
+    def _tell(self, tally: Tally) -> None:
+        facts = tally.facts(self._api.route, self._worker.clock.now_ns())
+        self._worker.metrics.count(facts)
+        structlog.get_logger().info(
+            "request",
+            route=facts.route,
+            status=facts.status,
+            session=tally.session,
+            prompt_tokens=facts.prompt_tokens,
+            cached_tokens=facts.cached_tokens,
+            completion_tokens=facts.completion_tokens,
+            reason=facts.reason,
+            first_token_ms=round(facts.first_token_s * 1e3, 1),
+            total_ms=round(facts.total_s * 1e3, 1),
+        )
+
+
+def _reading(worker: Worker, prompted: Prompted) -> Reading:
+    parser = ToolCallParser() if prompted.parse_calls else PlainText()
+    stops = StopStrings(prompted.options.stops)
+    return Reading(worker.tokenizer.detokenizer(), stops, parser, prompted.one_call)
+
+
+def _endings(asked: Asked, admitted: Admitted, outcome: Outcome) -> list[dict[str, object]]:
+    """The chunk with the finish reason and, when asked for, the one with the usage."""
+    said = extension(admitted, outcome, asked.reuse)
+    closing = {**asked.shape.closing(outcome), "agentcache": said}
+    if not asked.prompted.options.include_usage:
+        return [closing]
+    return [closing, usage_chunk(closing, outcome)]

@@ -1,0 +1,164 @@
+"""What `/metrics` says: requests counted here, the cache and the engine read when asked.
+
+Names mirror SGLang's and vLLM's with our prefix. A session id is never a label.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agentcache.engine.api import EngineLoad
+from agentcache.engine.engine import Engine
+from agentcache.stats import CacheStats, PoolUse
+from agentcache.types import FULL, TierName
+
+NAMESPACE = "agentcache"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One finished request, for the log line and the metrics. Times in seconds; 0 when nothing was generated."""
+
+    route: str
+    status: int
+    reason: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    first_token_s: float = 0.0
+    total_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cache and the engine at one moment."""
+
+    cache: CacheStats
+    load: EngineLoad
+    page_tokens: int
+
+
+def take_sample(engine: Engine) -> Sample:
+    """Read both at once. Caller: on the engine's thread."""
+    return Sample(engine.cache.stats(), engine.load(), engine.info.page_tokens)
+
+
+class WorkerMetrics:
+    """Counts requests in a registry of its own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = self._counter("requests", "Requests by route and HTTP status", "route", "status")
+        self._finished = self._counter("finished_requests", "Generations by finish reason", "reason")
+        self._first = self._histogram("time_to_first_token_seconds", "From arrival to the first text sent")
+        self._total = self._histogram("e2e_request_latency_seconds", "From arrival to the end of the answer")
+
+    def count(self, facts: Facts) -> None:
+        self._requests.labels(facts.route, str(facts.status)).inc()
+        self._total.observe(facts.total_s)
+        if facts.reason:
+            self._finished.labels(facts.reason).inc()
+        if facts.first_token_s:
+            self._first.observe(facts.first_token_s)
+
+    def render(self, sample: Sample) -> bytes:
+        """The text that Prometheus scrapes."""
+        now = CollectorRegistry(auto_describe=False)
+        now.register(_Snapshot(sample))
+        return generate_latest(self._registry) + generate_latest(now)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, namespace=NAMESPACE, registry=self._registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, namespace=NAMESPACE, registry=self._registry, buckets=_SECONDS)
+
+
+class _Snapshot(Collector):
+    """One sample as metric families."""
+
+    def __init__(self, sample: Sample) -> None:
+        self._sample = sample
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _turns(self._sample.cache)
+        yield from _sessions(self._sample.cache)
+        yield from _pools(self._sample.cache.pools)
+        yield from _usage(self._sample)
+        yield from _load(self._sample.load)
+
+
+def _turns(stats: CacheStats) -> Iterator[Metric]:
+    turns = stats.turns
+    yield _gauge("cache_hit_rate", "Cached by prompt tokens since the start", stats.hit_rate)
+    yield _total("prompt_tokens", "Prompt tokens of turns that asked the cache", turns.prompt_tokens)
+    cached = CounterMetricFamily(
+        f"{NAMESPACE}_cached_tokens", "Prompt tokens restored, by tier", labels=["cache_source"]
+    )
+    for tier in TierName:
+        cached.add_metric([tier], turns.cached_tokens if tier is TierName.DEVICE else 0)
+    yield cached
+    misses = CounterMetricFamily(
+        f"{NAMESPACE}_cache_misses", "Why boundaries were not deeper", labels=["component", "reason"]
+    )
+    for (component, reason), count in turns.misses.items():
+        misses.add_metric([component, reason], count)
+    yield misses
+    evicted = CounterMetricFamily(f"{NAMESPACE}_evicted_slots", "Device slots evicted", labels=["component"])
+    for component, count in turns.evicted_slots.items():
+        evicted.add_metric([component], count)
+    yield evicted
+
+
+def _sessions(stats: CacheStats) -> Iterator[Metric]:
+    sessions = stats.sessions
+    yield _gauge("sessions_open", "Sessions open now", sessions.open)
+    yield _gauge("session_tombstones", "Closed sessions remembered", sessions.tombstones)
+    yield _gauge("open_references", "Markers of open sessions", stats.open_references)
+    yield _gauge("active_turns", "Turns that hold a lease", stats.active_turns)
+    yield _gauge("tree_nodes", "Nodes of the prefix tree", stats.nodes)
+    yield _total("sessions_opened", "Sessions opened, reopening included", sessions.opened)
+    yield _total("sessions_closed", "Sessions closed", sessions.closed)
+    yield _total("sessions_expired", "Sessions whose idle lease ran out", sessions.expired)
+
+
+def _pools(pools: Iterable[PoolUse]) -> Iterator[Metric]:
+    slots = GaugeMetricFamily(
+        f"{NAMESPACE}_pool_slots", "Slots by pool and state", labels=["component", "tier", "state"]
+    )
+    for use in pools:
+        for state in ("size", "free", "cached", "leased", "in_flight", "protected", "referenced"):
+            slots.add_metric([use.pool.component, use.pool.tier, state], getattr(use, state))
+    yield slots
+
+
+def _usage(sample: Sample) -> Iterator[Metric]:
+    device = [use for use in sample.cache.pools if use.pool.tier is TierName.DEVICE]
+    for use in device:
+        name = f"{use.pool.component.lower()}_{'usage' if use.pool.component == 'MAMBA' else 'token_usage'}"
+        yield _gauge(name, f"Share of the {use.pool.component} device pool in use", 1 - use.free / use.size)
+    for use in device:
+        if use.pool.component == FULL:
+            page = sample.page_tokens
+            yield _gauge("kv_used_tokens", "Tokens of FULL pages in use", (use.size - use.free) * page)
+            yield _gauge("kv_available_tokens", "Tokens of free FULL pages", use.free * page)
+            yield _gauge("kv_evictable_tokens", "Tokens that may go", (use.cached - use.protected) * page)
+
+
+def _load(load: EngineLoad) -> Iterator[Metric]:
+    yield _gauge("num_running_reqs", "Requests being computed", load.running)
+    yield _gauge("num_queue_reqs", "Requests waiting", load.waiting)
+    yield _total("prefill_tokens", "Prompt tokens computed", load.prefill_tokens_total)
+    yield _total("generation_tokens", "Tokens generated", load.decode_tokens_total)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{NAMESPACE}_{name}", text, value=value)
+
+
+def _total(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"{NAMESPACE}_{name}", text, value=value)

@@ -1,0 +1,62 @@
+"""How answers leave: JSON, or server-sent events after headers that can be sent only once."""
+
+import json
+
+from starlette.types import Send
+
+from agentcache.errors import CacheError
+from agentcache.worker.answers import Json
+from agentcache.worker.headers import RawHeaders
+from agentcache.worker.status import error_answer, error_headers
+
+DONE = b"data: [DONE]\n\n"
+
+
+def encode(value: object) -> bytes:
+    """Compact JSON. ASCII only, so that no text of a model can break the encoding."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+class Reply:
+    """One answer on one connection; remembers whether it has begun, and with which status."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def whole(self, status: int, body: Json, headers: RawHeaders) -> None:
+        """A complete JSON answer."""
+        content = encode(body)
+        length = (b"content-length", str(len(content)).encode())
+        await self._start(status, [(b"content-type", b"application/json"), length, *headers])
+        await self._send({"type": "http.response.body", "body": content})
+
+    async def open_stream(self, headers: RawHeaders) -> None:
+        """Send the headers of a stream of events."""
+        no_store = (b"cache-control", b"no-store")
+        await self._start(200, [(b"content-type", b"text/event-stream; charset=utf-8"), no_store, *headers])
+
+    async def events(self, values: list[Json]) -> None:
+        """Send events, at once."""
+        if values:
+            await self._body(b"".join(b"data: " + encode(value) + b"\n\n" for value in values))
+
+    async def end_stream(self, tail: bytes = DONE) -> None:
+        await self._send({"type": "http.response.body", "body": tail, "more_body": False})
+
+    async def fail(self, error: CacheError) -> None:
+        """Tell the client what went wrong: as a status, or in a stream that has begun as its last event."""
+        status, body = error_answer(error)
+        if self.status:
+            await self.events([body])
+            await self.end_stream(b"")
+        else:
+            told = [(name.encode(), value.encode()) for name, value in error_headers(error).items()]
+            await self.whole(status, body, told)
+
+    async def _start(self, status: int, headers: RawHeaders) -> None:
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _body(self, body: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})

@@ -1,0 +1,142 @@
+"""`agentcache serve`: one engine behind HTTP, from the start banner to the last stream's end."""
+
+import asyncio
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from agentcache import logs
+from agentcache.clock import SystemClock
+from agentcache.config import Settings
+from agentcache.engine.engine import Engine
+from agentcache.engine.thread import EngineThread
+from agentcache.engine.tokenizer import ChatTokenizer
+from agentcache.errors import CacheError, Kind
+from agentcache.worker.app import create_app
+from agentcache.worker.banner import banner
+from agentcache.worker.context import Worker
+
+CUT_S = 2
+"""Seconds for cut answers to leave after the engine has stopped; a client that does not read loses them."""
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or Ctrl-C, then drain; the exit code.
+
+    Errors   CacheError(BAD_CONFIG) for an address that cannot be had; as `build_engine`
+    """
+    logs.configure(settings.log_format, settings.log_level, sys.stderr)
+    listener = bind(settings.host, settings.port)
+    engine = build_engine(settings)
+    worker = make_worker(engine, load_tokenizer_for(settings), settings)
+    url = url_of(listener)
+    return asyncio.run(
+        run(worker, listener, settings.grace_s, lambda: print(banner(worker.info, url), flush=True))
+    )
+
+
+def make_worker(engine: Engine, tokenizer: ChatTokenizer, settings: Settings) -> Worker:
+    """A worker over an engine, with the machine's clocks and random ids. Its thread is not started yet."""
+    return Worker(
+        thread=EngineThread(engine),
+        tokenizer=tokenizer,
+        info=engine.info,
+        body_limit_bytes=settings.body_limit_bytes,
+        clock=SystemClock(),
+        now_s=lambda: int(time.time()),
+        new_id=lambda: uuid.uuid4().hex,
+    )
+
+
+async def run(worker: Worker, listener: socket.socket, grace_s: float, started: Callable[[], None]) -> int:
+    """Serve on a bound socket until a signal; `started` is called once requests are taken."""
+    config = uvicorn.Config(
+        create_app(worker),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=CUT_S,
+    )
+    worker.thread.start()
+    try:
+        await WorkerServer(config, worker, grace_s, started).serve(sockets=[listener])
+    finally:
+        await worker.thread.stop(0)
+    return 0
+
+
+class WorkerServer(uvicorn.Server):
+    """Drains on the first signal, cuts on the second, and ends with exit code 0.
+
+    While it drains, the port stays open: new work gets 503, `/ready` too.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, worker: Worker, grace_s: float, started: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._worker = worker
+        self._grace_s = grace_s
+        self._on_started = started
+        self._loop = asyncio.get_running_loop()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called in the main thread, between two steps of the loop."""
+        leave = self._cut if self._worker.draining else self._drain
+        self._worker.draining = True
+        self._loop.call_soon_threadsafe(self._begin, leave)
+
+    def _begin(self, leave: Callable[[], Coroutine[object, object, None]]) -> None:
+        self._leaving.add(self._loop.create_task(leave()))
+
+    async def _drain(self) -> None:
+        structlog.get_logger().info("draining", grace_s=self._grace_s)
+        await self._worker.thread.stop(self._grace_s)
+        self.should_exit = True
+
+    async def _cut(self) -> None:
+        await self._worker.thread.call(_abort_all)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A TCP socket bound to an address, not listening yet; port 0 takes a free one.
+
+    Errors   CacheError(BAD_CONFIG)
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        said = (
+            f"cannot listen on {host} port {port} ({error.strerror}); choose another with --host and --port"
+        )
+        raise CacheError(Kind.BAD_CONFIG, said) from None
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The address that a client on this machine uses."""
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _abort_all(engine: Engine) -> None:
+    for request_id in engine.active():
+        engine.abort(request_id)
