@@ -121,5 +121,5 @@ def _last(node: ast.expr) -> str:
     return ""
 
 
-EVERYWHERE = (file_lines, function_lines, nesting, parameters, attributes)
-IN_PACKAGES = (methods, required_methods, none_tests)  # a test's machine has one method an operation
+EVERYWHERE = (file_lines, function_lines, nesting, attributes)
+IN_PACKAGES = (parameters, methods, required_methods, none_tests)  # builders and machines of tests need more
