@@ -1,0 +1,57 @@
+"""What a request must satisfy before it may wait: each fault is one clear error, found before anything is taken."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agentcache.engine.api import EngineInfo, GenerateRequest
+from agentcache.engine.publish import PublishPolicy
+from agentcache.engine.sampling import check_sampling
+from agentcache.errors import CacheError, Kind
+from agentcache.types import ComponentName
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRules:
+    """The model's and the pools' bounds. `caches` False: this model publishes nothing, so no pool bounds it."""
+
+    info: EngineInfo
+    policy: PublishPolicy
+    sizes: Mapping[ComponentName, int]
+    caches: bool
+
+    def check(self, request: GenerateRequest) -> None:
+        """Errors: BAD_REQUEST, EMPTY_PROMPT, PROMPT_TOO_LONG, OVER_POOL."""
+        if not request.tokens:
+            raise CacheError(Kind.EMPTY_PROMPT, "the prompt has no tokens; send at least one")
+        self._check_numbers(request)
+        check_sampling(request.sampling)
+        prompt = len(request.tokens)
+        if prompt + request.max_tokens > self.info.context_tokens:
+            raise CacheError(
+                Kind.PROMPT_TOO_LONG,
+                f"prompt ({prompt} tokens) and max_tokens ({request.max_tokens}) are over the model's context "
+                f"({self.info.context_tokens}); shorten the prompt or lower max_tokens",
+            )
+        if request.reuse and self.caches:
+            self._check_pools(prompt)
+
+    def _check_numbers(self, request: GenerateRequest) -> None:
+        if request.max_tokens < 1:
+            raise CacheError(Kind.BAD_REQUEST, "max_tokens must be at least 1", max_tokens=request.max_tokens)
+        if not 0 <= request.user_end_tokens <= len(request.tokens):
+            raise CacheError(Kind.BAD_REQUEST, "user_end_tokens must lie inside the prompt")
+        if min(request.tokens) < 0 or max(request.tokens) >= self.info.vocab_size:
+            raise CacheError(
+                Kind.BAD_REQUEST, f"token ids must lie in [0, {self.info.vocab_size}), the model's vocabulary"
+            )
+
+    def _check_pools(self, prompt: int) -> None:
+        short = self.policy.over_pool(prompt, self.sizes)
+        if short:
+            raise CacheError(
+                Kind.OVER_POOL,
+                f"this prompt ({prompt} tokens) can never fit the {short} pool; raise {short.lower()}_slots, shorten "
+                "the prompt, or send it uncached",
+                component=short,
+                slots=self.sizes[short],
+            )

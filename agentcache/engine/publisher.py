@@ -1,0 +1,79 @@
+"""Reserving slots for a turn and publishing what it has computed: bytes first, then the tree."""
+
+import numpy as np
+
+from agentcache.cache import UnifiedRadixCache
+from agentcache.engine.publish import Need, PublishPolicy
+from agentcache.engine.runner import Runner
+from agentcache.engine.work import Work
+from agentcache.types import FULL, NO_SLOTS, Piece
+
+
+class Publisher:
+    """Moves computed pages and states of running requests into the cache."""
+
+    def __init__(self, cache: UnifiedRadixCache, runner: Runner, policy: PublishPolicy) -> None:
+        self._cache = cache
+        self._runner = runner
+        self._policy = policy
+
+    def start(self, work: Work) -> bool:
+        """Reserve what the plan needs and restore the prefix; False when slots are short now (nothing is taken)."""
+        if not self._lease(work, work.need):
+            return False
+        self._runner.restore(work.state, work.turn.locked)
+        work.started = True
+        return True
+
+    def passed(self, work: Work) -> None:
+        """Publish at the state's end if the plan names it, or names one before it that was stepped over."""
+        end = work.state.length
+        due = [boundary for boundary in work.boundaries if boundary <= end]
+        if due and end % self._policy.grid_tokens == 0:
+            work.boundaries = work.boundaries[len(due) :]
+            self.publish(work, end)
+
+    def publish(self, work: Work, boundary: int) -> bool:
+        """Publish everything up to `boundary`, where the state ends. False: no slots for it now, nothing changed.
+
+        Caller  `boundary` = work.state.length, a multiple of the grid
+        """
+        if boundary <= work.turn.boundary_tokens:
+            return False
+        bare = self._policy.pieces(work.turn.boundary_tokens, boundary)
+        if not self._lease(work, {piece.component: self._policy.count(piece) for piece in bare}):
+            return False
+        pieces = tuple(self._filled(work, piece) for piece in bare)
+        self._runner.save(work.state, pieces)
+        full = next(piece.slots for piece in pieces if piece.component == FULL)
+        aux = tuple(piece for piece in pieces if piece.component != FULL)
+        inserted = self._cache.publish(work.turn, work.path(boundary), full, aux)
+        for piece in inserted.kept:
+            work.leased[piece.component] = np.concatenate([work.leased[piece.component], piece.slots])
+        return True
+
+    def return_spare(self, work: Work) -> None:
+        """Give back what was reserved and is not needed any more."""
+        for component, slots in work.leased.items():
+            if slots.size:
+                self._cache.return_slots(work.turn, component, slots)
+        work.leased.clear()
+
+    def _lease(self, work: Work, need: Need) -> bool:
+        """Top up the turn's leased slots to `need`; all or nothing."""
+        short = {name: count - work.leased.get(name, NO_SLOTS).size for name, count in need.items()}
+        short = {name: count for name, count in short.items() if count > 0}
+        if not short:
+            return True
+        reserved = self._cache.reserve(work.turn, short)
+        if reserved is None:
+            return False
+        for component, slots in reserved.items():
+            work.leased[component] = np.concatenate([work.leased.get(component, NO_SLOTS), slots])
+        return True
+
+    def _filled(self, work: Work, piece: Piece) -> Piece:
+        """Take the piece's slots from the turn's leased ones."""
+        leased, count = work.leased[piece.component], self._policy.count(piece)
+        work.leased[piece.component] = leased[count:].copy()
+        return Piece(piece.component, piece.start, piece.end, leased[:count].copy())

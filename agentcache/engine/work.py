@@ -1,0 +1,96 @@
+"""One admitted request: what it has computed, what it may still publish, what it has said."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from agentcache.cache import ActiveTurn
+from agentcache.clock import Clock
+from agentcache.engine.api import Admitted, Finished, FinishReason, GenerateRequest, Token
+from agentcache.engine.batch import RequestState
+from agentcache.engine.publish import Need
+from agentcache.engine.sampling import Sampler
+from agentcache.errors import CacheError
+from agentcache.types import ComponentName, Slots, Tokens
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A request between admission and its end.
+
+    `tokens` are the prompt and what was generated; the last generated one is not yet in `state`. `boundaries` are
+    those still to be published, ascending; `leased` the slots reserved for them. `started`: its slots are reserved
+    and its prefix restored.
+    """
+
+    request: GenerateRequest
+    submitted_ns: int
+    turn: ActiveTurn
+    state: RequestState
+    sampler: Sampler
+    boundaries: tuple[int, ...]
+    need: Need
+    tokens: list[int] = field(init=False)
+    leased: dict[ComponentName, Slots] = field(default_factory=dict)
+    started: bool = False
+    first_token_ns: int = 0
+    first_logits: str = ""
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.tokens)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.request.tokens)
+
+    @property
+    def completion_tokens(self) -> int:
+        return len(self.tokens) - self.prompt_tokens
+
+    def path(self, end: int) -> Tokens:
+        """The first `end` tokens of prompt and answer. Shapes: int32[end]."""
+        return np.array(self.tokens[:end], dtype=np.int32)
+
+    def admitted(self) -> Admitted:
+        turn, ticket = self.turn, self.turn.ticket
+        return Admitted(
+            self.request.request_id,
+            turn.cached_tokens,
+            turn.full_tokens,
+            turn.miss,
+            ticket.session,
+            ticket.generation,
+            ticket.state,
+        )
+
+    def said(self, logits: Tensor, clock: Clock) -> Token | FinishReason:
+        """Choose the next token: the event to emit, or STOP. Shapes: logits float32[vocab] on the CPU.
+
+        Errors  ENGINE_FAILED for logits that are no numbers
+        """
+        choice = self.sampler.choose(logits)
+        if not self.first_token_ns:
+            self.first_token_ns = clock.now_ns() - self.submitted_ns
+            self.first_logits = _digest(logits) if self.request.digest_logits else ""
+        if choice.token in self.request.stop_tokens:
+            return FinishReason.STOP
+        self.tokens.append(choice.token)
+        return Token(self.request.request_id, choice.token, choice.top_margin)
+
+    def finished(self, reason: FinishReason, error: CacheError | None) -> Finished:
+        return Finished(
+            self.request.request_id,
+            reason,
+            self.prompt_tokens,
+            self.turn.cached_tokens,
+            self.completion_tokens,
+            self.first_token_ns,
+            error,
+            self.first_logits,
+        )
+
+
+def _digest(logits: Tensor) -> str:
+    return hashlib.sha256(logits.numpy().tobytes()).hexdigest()
