@@ -2,16 +2,24 @@
 
 Pinned to transformers 5.24. What it relies on: `DynamicCache(config=…)` as a template for layer kinds,
 `Cache(layers=…)`, the verbs of the three layer classes (`update`, `get_seq_length`, `get_mask_sizes`,
-`*_conv_state`, `*_recurrent_state`), and the arguments `cache`, `position_ids`, `attention_mask`, `logits_to_keep`. No model code is patched.
+`*_conv_state`, `*_recurrent_state`), and the arguments `cache`, `position_ids`, `attention_mask`,
+`logits_to_keep`. No model code is patched.
 """
 
-from collections.abc import Iterator, Sequence
+# transformers is typed in part: its verbs have no annotations and its hybrid layers override attributes by properties.
+# mypy: disable-error-code="override,misc,no-untyped-call"
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import (
     Cache,
     CacheLayerMixin,
@@ -24,6 +32,8 @@ from transformers.cache_utils import (
     LinearAttentionCacheLayerMixin,
     LinearAttentionLayer,
 )
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils import logging
 
 from agentcache.engine.slab import EVERYTHING, KvSlab
 from agentcache.errors import CacheError, Kind
@@ -36,9 +46,9 @@ KNOWN_LAYERS = (
     LinearAttentionAndSlidingWindowAttentionLayer,
     DummyLayer,
 )
-UNKNOWN_CONTEXT_TOKENS = 131_072
 FORWARD_FAILURES = (RuntimeError, ValueError, AttributeError, TypeError, NotImplementedError, IndexError)
 Model = PreTrainedModel
+Config = PreTrainedConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +142,30 @@ class _SlidingHybrid(LinearAttentionLayer, _Sliding):
         LinearAttentionLayer.__init__(self, number_of_states=states)
 
 
+def build_cache(plans: Sequence[LayerPlan], slabs: Mapping[int, KvSlab]) -> Cache:
+    """The cache object that a model's forward takes: one layer a plan, attention layers on their slabs."""
+    unused = KvSlab()
+    return Cache(layers=[_build_layer(plan, slabs.get(plan.index, unused)) for plan in plans])
+
+
+def linear_layers(cache: Cache) -> list[Any]:
+    """The layers that carry convolution or recurrent states, in order."""
+    return [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+
+
+def load_layer_state(layer: Any, model: Any, number: int, tensors: Iterator[Tensor]) -> None:
+    """Set one state of a linear layer from `tensors`, with the presence of convolution and recurrence of `model`."""
+    if model.conv_states[number] is not None:
+        layer.conv_states[number] = next(tensors)
+        layer.conv_kernel_size[number] = layer.conv_states[number].shape[-1]
+        layer.is_conv_states_initialized[number] = True
+        layer.dtype, layer.device = layer.conv_states[number].dtype, layer.conv_states[number].device
+    if model.recurrent_states[number] is not None:
+        layer.recurrent_states[number] = next(tensors)
+        layer.is_recurrent_states_initialized[number] = True
+    layer.has_previous_state[number] = model.has_previous_state[number]
+
+
 def _build_layer(plan: LayerPlan, slab: KvSlab) -> Any:
     if not plan.attention:
         return LinearAttentionLayer(number_of_states=plan.states) if plan.states else DummyLayer()
@@ -140,155 +174,113 @@ def _build_layer(plan: LayerPlan, slab: KvSlab) -> Any:
     return _FullHybrid(slab, plan.states) if plan.states else _Full(slab)
 
 
-class Rows:
-    """The working memory of requests that run together: one row each, newest tokens aligned.
+def make_config(model_type: str, fields: Mapping[str, object]) -> Config:
+    """A configuration of a model family that transformers knows, from our own fields.
 
-    `end` is the virtual length (of the longest row); row r has `pads[r]` places before its first token.
-    `spare_tokens` behind each window stay readable, so that pages can be saved after the window has moved on.
+    Errors  CacheError(UNSUPPORTED_MODEL) for an unknown family; BAD_CONFIG for fields that it refuses
     """
-
-    def __init__(self, plans: Sequence[LayerPlan], spare_tokens: int, start: int = 0) -> None:
-        self.plans = plans
-        self.spare_tokens = spare_tokens
-        self.slabs = {plan.index: _slab(plan, spare_tokens, start) for plan in plans if plan.attention}
-        unused = KvSlab()
-        self.cache = Cache(layers=[_build_layer(plan, self.slabs.get(plan.index, unused)) for plan in plans])
-        self.end = start
-        self.pads = [0]
-        self.capacity = 1
-
-    def begin(self, layer: int, start: int, keys: Tensor, values: Tensor) -> None:
-        """Fill an empty single row's layer with the tokens from `start` on. Shapes: two of [heads, n, dim]."""
-        slab = self.slabs[layer]
-        slab.start = slab.end = start
-        slab.append(keys[None], values[None])
-
-    def length(self, row: int) -> int:
-        """True length of a row in tokens."""
-        return self.end - self.pads[row]
-
-    def held_from(self, layer: int, row: int) -> int:
-        """The first token of a row that the layer still holds."""
-        return max(0, self.slabs[layer].start - self.pads[row])
-
-    def tokens(self, layer: int, row: int, start: int, end: int) -> tuple[Tensor, Tensor]:
-        """Views of keys and values of tokens `[start, end)` of a row. Shapes: two of [heads, end - start, dim]."""
-        pad = self.pads[row]
-        return self.slabs[layer].read(row, start + pad, end + pad)
-
-    def state_tensors(self) -> Iterator[Tensor]:
-        """Every recurrent tensor, layer by layer, convolution before recurrence. Shapes: [rows, …]."""
-        for layer in self._linear_layers():
-            for number in range(layer.number_of_states):
-                stored = (layer.conv_states[number], layer.recurrent_states[number])
-                yield from (tensor for tensor in stored if tensor is not None)
-
-    def load_states(self, like: "Rows", tensors: Sequence[Tensor]) -> None:
-        """Set every recurrent tensor, in the order and with the presence of `like`. Keeps `tensors` (no copy)."""
-        rest = iter(tensors)
-        for layer, model in zip(self._linear_layers(), like._linear_layers(), strict=True):
-            for number in range(layer.number_of_states):
-                _load_state(layer, model, number, rest)
-
-    def join(self, other: "Rows", row: int) -> None:
-        """Copy a row of another working memory behind our rows. It must not be longer than `end`."""
-        length = other.length(row)
-        for index, slab in self.slabs.items():
-            held = max(other.held_from(index, row), length - (slab.end - slab.start))
-            slab.place(len(self.pads), *other.tokens(index, row, held, length))
-        added = [tensor[row : row + 1] for tensor in other.state_tensors()]
-        mine = list(self.state_tensors()) if self.pads else [tensor[:0] for tensor in added]
-        self.load_states(other, [torch.cat(pair) for pair in zip(mine, added, strict=True)])
-        self.pads.append(self.end - length)
-
-    def leave(self, row: int) -> None:
-        """Forget a row; the last row takes its number."""
-        last = len(self.pads) - 1
-        keep = [last if number == row else number for number in range(last)]
-        if row != last:
-            for slab in self.slabs.values():
-                slab.move_row(last, row)
-        self.pads = [self.pads[number] for number in keep]
-        self.load_states(self, [tensor[keep] for tensor in list(self.state_tensors())])
-
-    def _linear_layers(self) -> list[Any]:
-        return [layer for layer in self.cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+    logging.set_verbosity_error()
+    if model_type not in CONFIG_MAPPING:
+        raise CacheError(Kind.UNSUPPORTED_MODEL, f"transformers has no model family {model_type!r}")
+    try:
+        family: Any = CONFIG_MAPPING[model_type]
+        config: Config = family(**fields)
+    except (TypeError, ValueError) as bad:
+        raise CacheError(Kind.BAD_CONFIG, f"{model_type} refuses these fields: {bad}") from bad
+    return config
 
 
-def merge(members: Sequence[tuple[Rows, int]], row_capacity: int) -> Rows:
-    """A new working memory with copies of the given rows (memory, row), in that order."""
-    first, _ = members[0]
-    rows = Rows(first.plans, first.spare_tokens)
-    rows.pads = []
-    rows.capacity = row_capacity
-    rows.end = max(memory.length(row) for memory, row in members)
-    for index, slab in rows.slabs.items():
-        slab.open(row_capacity, rows.end, first.tokens(index, 0, first.length(0), first.length(0)))
-    for memory, row in members:
-        rows.join(memory, row)
-    return rows
+def build_random(config: Config, seed: int, dtype: str = "float32", device: str = "cpu") -> Model:
+    """A model with random weights that depend on the seed only. The global random state is left as it was."""
+    logging.set_verbosity_error()
+    target = _dtype(dtype)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: Model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        kept = any(module in name for module in model._keep_in_fp32_modules_strict or ())
+        if tensor.is_floating_point() and not kept:
+            tensor.data = tensor.data.to(target)
+    return _placed(model, device)
 
 
-def _slab(plan: LayerPlan, spare_tokens: int, start: int) -> KvSlab:
-    keep = plan.reach + spare_tokens if plan.window else EVERYTHING
-    return KvSlab(plan.reach, keep, start)
+def float32_twin(model: Model, most_parameters: int) -> Model:
+    """The same model in float32, for examinations that rounding would blur; the model itself if that is too large."""
+    large = sum(parameter.numel() for parameter in model.parameters()) > most_parameters
+    if model.dtype == torch.float32 or large:
+        return model
+    twin: Model = copy.deepcopy(model).float()
+    return twin
 
 
-def _load_state(layer: Any, model: Any, number: int, rest: Iterator[Tensor]) -> None:
-    """The convolution first: until it is there, the layer says that it has no previous state."""
-    if model.conv_states[number] is not None:
-        layer.conv_states[number] = next(rest)
-        layer.conv_kernel_size[number] = layer.conv_states[number].shape[-1]
-        layer.is_conv_states_initialized[number] = True
-        layer.dtype, layer.device = layer.conv_states[number].dtype, layer.conv_states[number].device
-    if model.recurrent_states[number] is not None:
-        layer.recurrent_states[number] = next(rest)
-        layer.is_recurrent_states_initialized[number] = True
-    layer.has_previous_state[number] = model.has_previous_state[number]
+def load_model(source: str | Path, dtype: str = "float32", device: str = "cpu") -> Model:
+    """A model from a local checkpoint: a directory with safetensors, or a .gguf file with its configuration inside.
 
-
-class ModelAdapter:
-    """A loaded model that runs on `Rows`. Stateless itself."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model = model.eval()
-        self.device = model.device
-        text = model.config.get_text_config(decoder=True)
-        self.vocab_size = int(text.vocab_size)
-        self.context_tokens = int(getattr(text, "max_position_embeddings", 0) or UNKNOWN_CONTEXT_TOKENS)
-        self.dtype = str(model.dtype).removeprefix("torch.")
-
-    def layers(self) -> tuple[LayerPlan, ...]:
-        """Errors: CacheError(UNSUPPORTED_MODEL) as `read_layers`."""
-        return read_layers(self.model.config)
-
-    def forward(self, tokens: Tensor, rows: Rows, keep: int = 1) -> Tensor:
-        """Run `n` new tokens of every row; logits of the last `keep`.
-
-        Shapes  tokens: int64[rows, n] -> [rows, keep, vocab] in the model's type
-        A single row runs without a mask, the exact path. Several rows run with the mask of their padding.
-        """
-        count = tokens.shape[1]
-        pads = torch.tensor(rows.pads, device=self.device)[:, None]
-        places = torch.arange(rows.end + count, device=self.device)[None]
-        alone = len(rows.pads) == 1 and rows.pads[0] == 0
-        output = self.model(
-            input_ids=tokens,
-            attention_mask=None if alone else (places >= pads).long(),
-            position_ids=places[:, rows.end :] - pads,
-            cache=rows.cache,
-            use_cache=True,
-            logits_to_keep=keep,
+    Never touches the network and never runs code from the checkpoint.
+    Errors  CacheError(BAD_CHECKPOINT) naming what is missing; UNSUPPORTED_MODEL for a family that cannot generate text
+    """
+    target, path = _dtype(dtype), Path(source)
+    logging.set_verbosity_error()
+    where = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+    folder = path.parent if where else path
+    if where:
+        _require(path.is_file(), path, "the file")
+    else:
+        _check_folder(path)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=target, local_files_only=True, output_loading_info=True, **where
         )
-        rows.end += count
-        return _last(output.logits, keep)
+    except (KeyError, ValueError) as bad:
+        raise CacheError(Kind.UNSUPPORTED_MODEL, f"transformers cannot load {path.name}: {bad}") from bad
+    except (OSError, RuntimeError, SafetensorError) as bad:
+        raise CacheError(Kind.BAD_CHECKPOINT, f"{path.name} cannot be read: {bad}") from bad
+    model, info = loaded
+    absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
+    _require(not absent, path, f"{len(absent)} weights (first: {', '.join(absent[:3])})")
+    return _placed(model, device)
 
-    def forward_without_cache(self, tokens: Tensor, keep: int = 1) -> Tensor:
-        """The model itself: all tokens in one forward, nothing kept. Shapes: int64[1, n] -> [1, keep, vocab]."""
-        positions = torch.arange(tokens.shape[1], device=self.device)[None]
-        output = self.model(input_ids=tokens, position_ids=positions, use_cache=False, logits_to_keep=keep)
-        return _last(output.logits, keep)
+
+def _placed(model: Any, device: str) -> Model:
+    placed: Model = model.to(device).eval()
+    return placed
 
 
-def _last(logits: Tensor, keep: int) -> Tensor:
-    return logits[:, -keep:]
+def _check_folder(folder: Path) -> None:
+    """A checkpoint directory is complete: a configuration, and every file of weights that it names."""
+    _require(folder.is_dir(), folder, "the directory")
+    config = _read_json(folder, "config.json")
+    family = config.get("model_type")
+    if family not in CONFIG_MAPPING:
+        raise CacheError(
+            Kind.UNSUPPORTED_MODEL, f"transformers has no model family {family!r}", model=folder.name
+        )
+    if (folder / "model.safetensors").is_file():
+        return
+    index = "model.safetensors.index.json"
+    _require((folder / index).is_file(), folder, "model.safetensors (or its index)")
+    shards = sorted(set(_read_json(folder, index).get("weight_map", {}).values()))
+    absent = [shard for shard in shards if not (folder / shard).is_file()]
+    _require(bool(shards) and not absent, folder, ", ".join(absent) or "its weight map")
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    _require((folder / name).is_file(), folder, name)
+    try:
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+    except ValueError as bad:
+        raise CacheError(Kind.BAD_CHECKPOINT, f"{name} is not valid JSON: {bad}", model=folder.name) from bad
+    _require(isinstance(content, dict), folder, f"an object in {name}")
+    return dict(content)
+
+
+def _require(present: bool, where: Path, what: str) -> None:
+    if not present:
+        raise CacheError(Kind.BAD_CHECKPOINT, f"{where.name} lacks {what}", model=where.name)
+
+
+def _dtype(name: str) -> torch.dtype:
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if name not in kinds:
+        raise CacheError(Kind.BAD_CONFIG, f"dtype must be one of {', '.join(kinds)}", given=name)
+    return kinds[name]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agentcache.engine.adapter import Rows, merge
+from agentcache.engine.rows import Rows, merge
 
 LEAST_ROWS = 4
 WASTE = 4

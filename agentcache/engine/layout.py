@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from agentcache.engine.adapter import LayerPlan, Rows
+from agentcache.engine.adapter import LayerPlan
+from agentcache.engine.rows import Rows
 from agentcache.pools.buffers import KvLayout, TensorLayout
 from agentcache.types import FULL, SWA, ComponentName, ComponentSpec, full_spec, mamba_spec, swa_spec
 

@@ -12,15 +12,28 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agentcache.engine.adapter import FORWARD_FAILURES, LayerPlan, ModelAdapter, Rows, merge
+from agentcache.engine.adapter import FORWARD_FAILURES, LayerPlan, float32_twin
 from agentcache.engine.capability import ReuseClass
+from agentcache.engine.forward import ModelAdapter
+from agentcache.engine.rows import Rows, merge
 from agentcache.errors import CacheError, Kind
 
 PROMPT_TOKENS = 64
 CONTINUED_TOKENS = 32
-WRONG = 0.02  # mean logit error in standard deviations; rounding stays well under, a lost state well over
-ROUNDINGS = 8.0  # how many times the error of another exact path still counts as rounding
-STATE_ROUNDING = 2e-5  # relative; floor of what decode and prefill may differ by in float32
+SEVERAL_TOKENS = 4  # short forwards: each depends on what was restored
+TWIN_PARAMETERS = 1 << 28  # up to here a low-precision model is examined in float32
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What counts as rounding: mean logit error in standard deviations, and relative difference of states."""
+
+    logits: float
+    states: float
+
+
+PRECISE = Tolerance(logits=0.005, states=1e-3)
+COARSE = Tolerance(logits=0.1, states=0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +48,26 @@ class Finding:
 
 @torch.inference_mode()
 def examine(model: ModelAdapter, spare_tokens: int) -> Finding:
-    """Classify a loaded model. Cost about 40 forwards of few tokens.
+    """Classify a loaded model. Cost about 100 forwards of few tokens.
 
     Errors  CacheError(UNSUPPORTED_MODEL) when the model does not run even without a cache
     """
-    tokens = _tokens(model, PROMPT_TOKENS + CONTINUED_TOKENS, seed=0)
-    truth = _truth(model, tokens)
+    _truth(model, _tokens(model, CONTINUED_TOKENS, seed=0))
     try:
-        return _Examination(model, spare_tokens, tokens, truth).finding()
+        return _examine(model, spare_tokens)
     except CacheError as refusal:
         return _not_reusable(refusal.message)
     except FORWARD_FAILURES as bad:
         return _not_reusable(f"it does not run on our cache layers ({type(bad).__name__}: {str(bad)[:120]})")
+
+
+def _examine(model: ModelAdapter, spare_tokens: int) -> Finding:
+    native = _Examination(model, spare_tokens)
+    if not native.restores_exactly():
+        return _not_reusable("a restored copy continues differently, so it keeps state outside the cache")
+    twin = float32_twin(model.model, TWIN_PARAMETERS)
+    precise = native if twin is model.model else _Examination(ModelAdapter(twin), spare_tokens)
+    return precise.finding(PRECISE if twin.dtype == torch.float32 else COARSE, native.prompt)
 
 
 def _truth(model: ModelAdapter, tokens: Tensor) -> Tensor:
@@ -62,54 +83,46 @@ def _not_reusable(why: str) -> Finding:
 
 
 class _Examination:
-    """The runs behind a finding, sharing one prompt."""
+    """The runs behind a finding: one prompt, continued in several ways. `prompt` stays at its end."""
 
-    def __init__(self, model: ModelAdapter, spare_tokens: int, tokens: Tensor, truth: Tensor) -> None:
+    def __init__(self, model: ModelAdapter, spare_tokens: int) -> None:
         self.model = model
-        self.plans: tuple[LayerPlan, ...] = model.layers()
         self.spare_tokens = spare_tokens
-        self.tokens = tokens
-        self.truth = truth
+        self.plans: tuple[LayerPlan, ...] = model.layers()
+        self.tokens = _tokens(model, PROMPT_TOKENS + CONTINUED_TOKENS, seed=0)
         self.prompt = Rows(self.plans, spare_tokens)
-        model.forward(tokens[:, :PROMPT_TOKENS], self.prompt)
+        model.forward(self.tokens[:, :PROMPT_TOKENS], self.prompt)
 
-    def finding(self) -> Finding:
-        restored = self._copy()
-        again = self._copy()
-        once = self._continue(self.prompt, CONTINUED_TOKENS)
+    def restores_exactly(self) -> bool:
+        """A copy continues like the original, whatever ran in between: with the same bits on a CPU."""
+        original, restored = self._copy(), self._copy()
+        once = self._continue(original, SEVERAL_TOKENS)
         self.model.forward(_tokens(self.model, 17, seed=1), Rows(self.plans, self.spare_tokens))
-        if not torch.equal(once, self._continue(restored, CONTINUED_TOKENS)):
-            return _not_reusable("a restored copy continues differently, so it keeps state outside the cache")
-        stepped = self._error(self._continue(again, 1))
-        whole = self._error(once)
-        if whole <= max(WRONG, ROUNDINGS * stepped) and whole < 1.0:
-            return self._reusable(whole, again)
-        if stepped <= WRONG:
-            reason = f"forwards of several tokens ignore the restored state (error {whole:.2g}), single ones do not"
-            return Finding(ReuseClass.TOKEN_BY_TOKEN, f"token by token: {reason}", False, again)
-        return _not_reusable(
-            f"continuing from a cache is wrong (error {whole:.2g}, token by token {stepped:.2g})"
-        )
+        allowed = 0.0 if self.model.device.type == "cpu" else PRECISE.logits
+        return _error(self._continue(restored, SEVERAL_TOKENS), once) <= allowed
 
-    def _reusable(self, error: float, decoded: Rows) -> Finding:
-        halves = self._fresh_halves()
-        rounding = _state_distance(self.prompt, halves)
-        distance = _state_distance(self.prompt, decoded)
-        prompt_only = distance > max(ROUNDINGS * rounding, STATE_ROUNDING)
+    def finding(self, tolerance: Tolerance, sample: Rows) -> Finding:
+        truth = _truth(self.model, self.tokens)
+        whole, prefilled, decoded = Rows(self.plans, self.spare_tokens), self._copy(), self._copy()
+        self.model.forward(self.tokens, whole)
+        several = _error(self._continue(prefilled, SEVERAL_TOKENS), truth)
+        single = _error(self._continue(decoded, 1), truth)
+        lost = _state_distance(whole, prefilled)
+        if single > tolerance.logits:
+            return _not_reusable(f"continuing from a cache is wrong even token by token (error {single:.2g})")
+        if several > tolerance.logits or lost > tolerance.states:
+            reason = f"its forwards of several tokens ignore the restored state (error {several:.2g})"
+            return Finding(ReuseClass.TOKEN_BY_TOKEN, f"token by token: {reason}", False, sample)
+        return self._reusable(several, _state_distance(whole, decoded), tolerance, sample)
+
+    def _reusable(self, error: float, distance: float, tolerance: Tolerance, sample: Rows) -> Finding:
         reason = f"reusable: continues from a restored cache (error {error:.1e} against no cache)"
-        if prompt_only:
+        differs = distance > tolerance.states
+        if differs:
             reason += (
-                f"; decoding leaves another state than prefilling ({distance:.1e}), so only prompts are kept"
+                f"; decoding leaves another state than prefilling ({distance:.1e}): only prompts are kept"
             )
-        return Finding(ReuseClass.REUSABLE, reason, prompt_only, decoded)
-
-    def _fresh_halves(self) -> Rows:
-        """The same tokens in other forwards of several tokens: what rounding alone does to the state."""
-        rows = Rows(self.plans, self.spare_tokens)
-        self.model.forward(self.tokens[:, : PROMPT_TOKENS // 2], rows)
-        self.model.forward(self.tokens[:, PROMPT_TOKENS // 2 : -CONTINUED_TOKENS // 2], rows)
-        self.model.forward(self.tokens[:, -CONTINUED_TOKENS // 2 :], rows)
-        return rows
+        return Finding(ReuseClass.REUSABLE, reason, differs, sample)
 
     def _copy(self) -> Rows:
         return merge([(self.prompt, 0)], row_capacity=1)
@@ -118,8 +131,10 @@ class _Examination:
         parts = torch.split(self.tokens[:, PROMPT_TOKENS:], step, dim=1)
         return torch.cat([self.model.forward(part, rows, keep=step) for part in parts], dim=1)
 
-    def _error(self, logits: Tensor) -> float:
-        return float((logits - self.truth).float().abs().mean() / self.truth.float().std())
+
+def _error(logits: Tensor, truth: Tensor) -> float:
+    """Mean error in standard deviations of the logits."""
+    return float((logits - truth).float().abs().mean() / truth.float().std())
 
 
 def _state_distance(one: Rows, other: Rows) -> float:

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from agentcache.engine.adapter import FORWARD_FAILURES, Model, ModelAdapter, Rows, read_layers
+from agentcache.engine.adapter import FORWARD_FAILURES, Model, read_layers
 from agentcache.engine.batch import DecodeBatch, RequestState
 from agentcache.engine.capability import Capability, ReuseClass, RunnerConfig
+from agentcache.engine.forward import ModelAdapter
 from agentcache.engine.layout import read_layout
 from agentcache.engine.probe import examine
+from agentcache.engine.rows import Rows
 from agentcache.errors import CacheError, Kind
 from agentcache.pools.buffers import PageBuffers, StateBuffers
 from agentcache.types import MAMBA, ComponentName, ComponentSpec, Locked, Piece, Tokens
