@@ -77,6 +77,11 @@ class CoreConfig:
     max_markers: int = 8
 
     @property
+    def tiers(self) -> tuple[TierName, ...]:
+        """The tiers whose residency is in the tree."""
+        return (TierName.DEVICE, TierName.HOST) if self.host_tier else (TierName.DEVICE,)
+
+    @property
     def grid(self) -> int:
         return self.grid_tokens or self.page_tokens
 

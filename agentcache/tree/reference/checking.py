@@ -38,7 +38,7 @@ def _check_residency(trie: PageTrie) -> None:
 
 def _check_owners(trie: PageTrie) -> None:
     for component in trie.components:
-        for tier in trie.tiers:
+        for tier in trie.config.tiers:
             found = {}
             for node in trie.nodes():
                 if node.has(component.name, tier):
@@ -77,7 +77,7 @@ def _check_claims(trie: PageTrie, jobs: JobTable) -> None:
     for node in trie.nodes():
         assert node.jobs_below == below.get(node, 0), f"jobs below {node.end}"
         for name, cell in node.cells.items():
-            for tier in trie.tiers:
+            for tier in trie.config.tiers:
                 assert cell.claims.get(tier, 0) == claims.get((name, node, tier), 0), "claims equal the jobs'"
 
 

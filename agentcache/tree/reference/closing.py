@@ -17,7 +17,7 @@ def drop_released(trie: PageTrie, positions: Positions, changes: Changes) -> Non
         if node.children or not _nobody_needs(trie, node):
             continue
         for component in reversed(trie.components):
-            for tier in trie.tiers:
+            for tier in trie.config.tiers:
                 if trie.holds(node) and node.has(component.name, tier):
                     trie.lose(node, component.name, tier, changes)
 
@@ -52,5 +52,5 @@ def _nobody_needs(trie: PageTrie, node: Node) -> bool:
     return not any(
         node.cells[component.name].references or protected(node, component.name, tier)
         for component in trie.components
-        for tier in trie.tiers
+        for tier in trie.config.tiers
     )

@@ -94,7 +94,7 @@ class ReferenceCore:
         now_ns: int,
     ) -> Evicted:
         self._trie.component(component)
-        if tier is EXTERNAL or want <= 0:
+        if tier not in self._config.tiers or want <= 0:
             return Evicted(0, 0, max(0, want))
         self._trie.tick += 1
         changes = Changes()
@@ -107,14 +107,17 @@ class ReferenceCore:
     # -- Tiering
 
     def plan_backup(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
-        if (source, target) not in ((DEVICE, HOST), (DEVICE, EXTERNAL), (HOST, EXTERNAL)):
-            raise CacheError(Kind.BAD_INSERT, "a backup goes down a tier", source=source, target=target)
+        routes = ((DEVICE, HOST), (DEVICE, EXTERNAL), (HOST, EXTERNAL))
+        if (source, target) not in routes or not {source, target} <= {*self._config.tiers, EXTERNAL}:
+            raise CacheError(
+                Kind.BAD_INSERT, "a backup goes down to a tier that is there", source=source, target=target
+            )
         changes = Changes()
         job = self._jobs.plan_region(self._trie.node(boundary), source, target, changes)
         return Planned(job, None, changes.effects(False))
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
-        if (source, target) != (HOST, DEVICE):
+        if (source, target) != (HOST, DEVICE) or HOST not in self._config.tiers:
             raise CacheError(
                 Kind.BAD_INSERT,
                 "the tree plans loads from host to device; graft what comes from outside with insert(tier=host)",
@@ -214,7 +217,7 @@ class ReferenceCore:
         first_pages = list(self._trie.origin.children.values())
         for node in first_pages:
             if namespace is None or node.namespace == namespace:
-                for tier in self._trie.tiers:
+                for tier in self._trie.config.tiers:
                     if self._trie.holds(node) and node.has(FULL, tier):
                         self._trie.lose(node, FULL, tier, changes)
         if namespace is None:

@@ -107,8 +107,8 @@ def _validated(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, no
     base = leases.record(request.after).node if request.after else trie.origin
     if len(key) % page:
         raise CacheError(Kind.UNALIGNED, "a key is whole pages; cut it with keys.page_key", tokens=len(key))
-    if request.tier is TierName.EXTERNAL:
-        raise CacheError(Kind.BAD_INSERT, "external residency is not in the tree", tier=request.tier)
+    if request.tier not in trie.config.tiers:
+        raise CacheError(Kind.BAD_INSERT, "this tree does not keep residency of that tier", tier=request.tier)
     if len(key) < base.end or (base.end and base.namespace != key.namespace):
         raise CacheError(Kind.BAD_INSERT, "the key does not continue the lease's path", after=base.end)
     offer = Offer(key, base, request.tier, now_ns)

@@ -182,7 +182,7 @@ def held_slots(positions: Positions, trie: PageTrie) -> tuple[Held, ...]:
     """What lies at these positions, per component and tier, components without data left out."""
     answer = []
     for component in trie.components:
-        for pool in trie.tiers:
+        for pool in trie.config.tiers:
             slots = sum(node.has(component.name, pool) for node in positions.get(component.name, ()))
             tokens = 0 if component.is_state else slots * trie.config.page_tokens
             if slots:

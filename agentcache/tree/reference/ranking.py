@@ -18,9 +18,9 @@ class Ranking:
     Cost  O(log n) per changed piece and per victim
     """
 
-    def __init__(self, config: CoreConfig, tiers: tuple[TierName, ...]) -> None:
+    def __init__(self, config: CoreConfig) -> None:
         self._config = config
-        self._pools = [(spec.name, tier) for spec in config.specs for tier in tiers]
+        self._pools = [(spec.name, tier) for spec in config.specs for tier in config.tiers]
         self._heaps: dict[tuple[ComponentName, TierName], list[tuple[Rank, int, Node]]] = {
             pool: [] for pool in self._pools
         }

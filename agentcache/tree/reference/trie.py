@@ -11,8 +11,6 @@ from agentcache.tree.reference.node import Cell, Node, child_key, region_nodes, 
 from agentcache.tree.reference.ranking import Ranking
 from agentcache.types import FULL, Boundary, ComponentName, PoolName, TierName
 
-TIERS = (TierName.DEVICE, TierName.HOST)
-
 
 class PageTrie:
     """Topology, residency, recency, and the owner of every slot.
@@ -23,9 +21,9 @@ class PageTrie:
     def __init__(self, config: CoreConfig, components: tuple[TreeComponent, ...]) -> None:
         self.config = config
         self.components = components
-        self.ranking = Ranking(config, TIERS)
+        self.ranking = Ranking(config)
         self.owners: dict[PoolName, dict[int, Node]] = {
-            PoolName(component.name, tier): {} for component in components for tier in TIERS
+            PoolName(component.name, tier): {} for component in components for tier in config.tiers
         }
         self._serial = 0
         self._nodes: dict[int, Node] = {}
@@ -51,11 +49,6 @@ class PageTrie:
 
     def boundary(self, node: Node) -> Boundary:
         return Boundary(node.ref, node.end, self.epoch)
-
-    @property
-    def tiers(self) -> tuple[TierName, ...]:
-        """The tiers whose residency is in the tree."""
-        return TIERS
 
     def holds(self, node: Node) -> bool:
         """Whether the node is still part of the tree."""

@@ -25,7 +25,7 @@ def _page(trie: PageTrie, node: Node) -> PageView:
         tuple(
             (name, tier, cell.slots[tier])
             for name, cell in cells
-            for tier in trie.tiers
+            for tier in trie.config.tiers
             if tier in cell.slots
         ),
         tuple((name, cell.locks) for name, cell in cells if cell.locks),
@@ -37,7 +37,7 @@ def stats(trie: PageTrie, markers: MarkerBook, leases: int, jobs: int) -> CoreSt
     """Counts per pool. Cost O(pages) here, O(pools) in the native core."""
     counts = []
     for component in trie.components:
-        for tier in trie.tiers:
+        for tier in trie.config.tiers:
             pool = PoolName(component.name, tier)
             nodes = list(trie.owners[pool].values())
             counts.append(
