@@ -95,6 +95,10 @@ class Ledger:
         """End the account and answer what is still leased."""
         return {component: _slots(held) for component, held in self._leased.pop(turn).items()}
 
+    def count(self, component: ComponentName) -> int:
+        """How many slots of a component are leased."""
+        return sum(len(account.get(component, ())) for account in self._leased.values())
+
     def leased(self, component: ComponentName) -> Slots:
         """Every leased slot of a component's device pool; doubles stay doubles, for checks."""
         accounts = [_slots(account.get(component, set())) for account in self._leased.values()]

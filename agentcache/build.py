@@ -1,0 +1,99 @@
+"""Config to objects: the only place that chooses implementations."""
+
+from collections.abc import Iterator, Mapping
+
+from agentcache.cache import CacheParts, UnifiedRadixCache
+from agentcache.clock import Clock
+from agentcache.controller import HybridCacheController
+from agentcache.errors import CacheError, Kind
+from agentcache.events import EventSink, NullEvents
+from agentcache.pools.slots import SlotPool
+from agentcache.records import SessionRules
+from agentcache.sessions import SessionRegistry
+from agentcache.stats import Counters
+from agentcache.tiers.null import NullTier
+from agentcache.tree.api import CoreConfig, Order, OrderBase
+from agentcache.tree.reference.core import ReferenceCore
+from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Path, PoolName, TierName, Window
+
+CORES = {"reference": ReferenceCore}
+
+DEFAULT_RULES = SessionRules()
+NOBODY_LISTENS = NullEvents()
+
+
+def build_cache(
+    config: CoreConfig,
+    pool_slots: Mapping[ComponentName, int],
+    clock: Clock,
+    core: str = "reference",
+    rules: SessionRules = DEFAULT_RULES,
+    events: EventSink = NOBODY_LISTENS,
+) -> UnifiedRadixCache:
+    """A cache over accounting pools of the device tier; `pool_slots` has one size per component.
+
+    Engines give the same slots bytes. Errors: BAD_CONFIG names the first thing that cannot be.
+    """
+    for fault in _faults(config, pool_slots, core):
+        raise CacheError(Kind.BAD_CONFIG, fault)
+    names = [PoolName(spec.name, TierName.DEVICE) for spec in config.specs]
+    pools = {name: SlotPool(name, pool_slots[name.component]) for name in names}
+    parts = CacheParts(
+        core=CORES[core](config),
+        pools=pools,
+        controller=HybridCacheController(NullTier(), pools),
+        sessions=SessionRegistry(rules),
+        clock=clock,
+        events=events,
+        stats=Counters(),
+    )
+    return UnifiedRadixCache(parts)
+
+
+def _faults(config: CoreConfig, pool_slots: Mapping[ComponentName, int], core: str) -> Iterator[str]:
+    if core == "native":
+        yield 'the native core is not part of this version; core = "reference" is'
+    if core not in CORES:
+        yield f"no core is called {core!r}; there is {_list(CORES)}"
+    if config.order not in list(Order):
+        yield f"no eviction order is called {config.order!r}; there are {_list(Order)}"
+    if config.base not in list(OrderBase):
+        yield f"no base of the session order is called {config.base!r}; there are {_list(OrderBase)}"
+    if config.host_tier:
+        yield "a host tier is not part of this version; set host_tier to False"
+    if config.page_tokens < 1:
+        yield f"a page has at least one token, not {config.page_tokens}"
+    yield from _component_faults(config)
+    yield from _pool_faults([spec.name for spec in config.specs], pool_slots)
+
+
+def _component_faults(config: CoreConfig) -> Iterator[str]:
+    names = [spec.name for spec in config.specs]
+    if not config.specs or not isinstance(config.specs[0].rule, Path):
+        yield "the first component is FULL, with the Path rule; for a model without it its slots carry no bytes"
+    if len(set(names)) < len(names):
+        yield f"component names are unique, unlike {_list(names)}"
+    if config.grid % config.page_tokens:
+        yield f"grid_tokens {config.grid} is not a multiple of page_tokens {config.page_tokens}"
+    for spec in config.specs:
+        yield from _rule_faults(spec, config)
+
+
+def _rule_faults(spec: ComponentSpec, config: CoreConfig) -> Iterator[str]:
+    match spec.rule:
+        case Window(tokens) if tokens < 1:
+            yield f"the window of {spec.name} has at least one token, not {tokens}"
+        case Checkpoint(grid) if grid < 1 or grid % config.page_tokens:
+            yield f"the grid of {spec.name}, {grid}, is not a multiple of page_tokens {config.page_tokens}"
+
+
+def _pool_faults(names: list[ComponentName], pool_slots: Mapping[ComponentName, int]) -> Iterator[str]:
+    if set(names) != set(pool_slots):
+        yield f"there is one pool size for each of {_list(names)}, not for {_list(pool_slots)}"
+    for name, slots in pool_slots.items():
+        if slots < 1:
+            yield f"the pool of {name} has at least one slot, not {slots}"
+
+
+def _list(names: object) -> str:
+    return ", ".join(str(name) for name in names) or "none"  # type: ignore[attr-defined]

@@ -1,0 +1,91 @@
+"""The hands of the cache: applies effects to pools, tier and events, and makes room."""
+
+from collections.abc import Mapping
+
+from agentcache.clock import Clock
+from agentcache.controller import HybridCacheController
+from agentcache.errors import CacheError, Kind
+from agentcache.events import EventSink
+from agentcache.pools.api import Pool
+from agentcache.stats import Stats
+from agentcache.tree.api import UnifiedTreeCore
+from agentcache.types import ComponentName, Effects, Emit, Free, Move, PoolName, TierName
+
+
+class Executor:
+    """Does what the core decides, in order, before the core is asked again."""
+
+    def __init__(
+        self,
+        core: UnifiedTreeCore,
+        pools: Mapping[PoolName, Pool],
+        controller: HybridCacheController,
+        clock: Clock,
+        events: EventSink,
+        stats: Stats,
+    ) -> None:
+        self._core = core
+        self._pools = pools
+        self._controller = controller
+        self._clock = clock
+        self._events = events
+        self._stats = stats
+
+    def apply(self, effects: Effects) -> None:
+        """Free, move, emit. Infallible unless the core names slots that it does not own."""
+        for effect in effects:
+            match effect:
+                case Free(pool, slots):
+                    self._pools[pool].free(slots)
+                case Move(job):
+                    self._controller.submit(job)
+                case Emit(event):
+                    self._events.publish(event)
+
+    def settle(self) -> None:
+        """Commit the jobs that ended, until none ends any more: a commit may start the next."""
+        while results := self._controller.poll():
+            for result in results:
+                self.apply(self._core.commit(result.job, result.landed, self._clock.now_ns()).effects)
+
+    def device_pool(self, component: ComponentName) -> Pool:
+        """Errors: UNKNOWN_COMPONENT."""
+        name = PoolName(component, TierName.DEVICE)
+        if name not in self._pools:
+            raise CacheError(
+                Kind.UNKNOWN_COMPONENT,
+                "this cache has no such component",
+                component=component,
+                known=[pool.component for pool in self._pools if pool.tier is TierName.DEVICE],
+            )
+        return self._pools[name]
+
+    def make_room(self, wanted: Mapping[ComponentName, int]) -> bool:
+        """Evict until every pool has `wanted` slots free. False: not now, or (nothing evicted then) not at all."""
+        self.settle()
+        if not self._could_fit(wanted):
+            return False
+        for spec in self._core.config.specs:  # FULL first: what goes with it makes room in the others
+            short = self._short(wanted).get(spec.name, 0)
+            if short > 0:
+                self._evict(spec.name, short)
+        return max(self._short(wanted).values(), default=0) <= 0
+
+    def _short(self, wanted: Mapping[ComponentName, int]) -> dict[ComponentName, int]:
+        return {name: count - self.device_pool(name).free_slots for name, count in wanted.items()}
+
+    def _could_fit(self, wanted: Mapping[ComponentName, int]) -> bool:
+        """Whether evicting all that is not protected would do."""
+        short = {name: lacking for name, lacking in self._short(wanted).items() if lacking > 0}
+        if not short:
+            return True
+        loose = {count.pool: count.cached - count.protected for count in self._core.stats().pools}
+        return all(lacking <= loose[PoolName(name, TierName.DEVICE)] for name, lacking in short.items())
+
+    def _evict(self, component: ComponentName, want: int) -> None:
+        host = {name: pool for name, pool in self._pools.items() if name.tier is TierName.HOST}
+        room = {name.component: pool.free_slots for name, pool in host.items()}
+        evicted = self._core.evict(component, TierName.DEVICE, want, room, self._clock.now_ns())
+        self._stats.evicted(evicted.effects)
+        self.apply(evicted.effects)
+        self.settle()

@@ -1,0 +1,64 @@
+"""What sessions hold, as an answer: views of open sessions and the account of a close."""
+
+from dataclasses import dataclass, fields
+
+from agentcache.sessions import SessionFacts
+from agentcache.types import (
+    ComponentName,
+    ComponentSpec,
+    Released,
+    ReleaseMode,
+    SessionId,
+    SessionState,
+    TierName,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a session references of one component on one tier. `tokens` is 0 for states."""
+
+    component: ComponentName
+    tier: TierName
+    tokens: int
+    slots: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView(SessionFacts):
+    """A session as it is now, with what its markers reference."""
+
+    markers: int
+    held: tuple[Holding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What a close let go of. `mode` is what was done: demote without a lower tier acts as release.
+
+    `children` are the descendants closed with it, each with its own account.
+    """
+
+    session: SessionId
+    state: SessionState
+    generation: int
+    mode: ReleaseMode
+    markers: int
+    released: tuple[Holding, ...]
+    children: tuple["Closed", ...] = ()
+
+
+def holdings(released: Released, specs: tuple[ComponentSpec, ...]) -> tuple[Holding, ...]:
+    """What a release let go of, in bytes too."""
+    slot_bytes = {spec.name: spec.slot_bytes for spec in specs}
+    return tuple(
+        Holding(held.component, held.tier, held.tokens, held.slots, held.slots * slot_bytes[held.component])
+        for held in released.held
+    )
+
+
+def session_view(facts: SessionFacts, held: Released, specs: tuple[ComponentSpec, ...]) -> SessionView:
+    """A record, with what a preview says that its close would let go of."""
+    plain = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    return SessionView(**plain, markers=held.markers, held=holdings(held, specs))
