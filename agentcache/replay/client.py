@@ -92,10 +92,9 @@ class WorkerClient:
         """Close it and answer what the worker says; a session that the worker never saw is closed already."""
         return await self._json("DELETE", f"/v1/sessions/{session}", also_ok=404)
 
-    async def open_sessions(self) -> list[dict[str, Any]]:
-        """The sessions that the worker holds open."""
-        listed = await self._json("GET", "/v1/sessions")
-        return [item for item in listed["data"] if item.get("state") == "open"]
+    async def sessions(self) -> dict[str, Any]:
+        """What the worker says of its open sessions: `data`, one object each, and `open_references`."""
+        return await self._json("GET", "/v1/sessions")
 
     async def flush(self) -> None:
         """Empty the cache, so that a pass starts cold. Sessions and their ids stay."""

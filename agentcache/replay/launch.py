@@ -19,7 +19,6 @@ START_S = 180.0
 STOP_S = 20.0
 POLL_S = 0.1
 LOG_TAIL_BYTES = 2000
-_COMMAND = "from agentcache.cli import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ async def launched_worker(model: str, log: Path) -> AsyncIterator[Launched]:
     arguments = ("serve", "--model", model, "--dtype", "float32", "--host", HOST, "--port", str(port))
     with log.open("wb") as written:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _COMMAND, *arguments, stdout=written, stderr=written, env=_environment()
+            sys.executable, "-m", "agentcache", *arguments, stdout=written, stderr=written, env=_environment()
         )
     try:
         yield Launched(process, f"http://{HOST}:{port}", log)

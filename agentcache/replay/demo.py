@@ -1,0 +1,84 @@
+"""The demo: a worker of our own, a trace replayed with the cache off and on, and what came of it."""
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+
+from agentcache.clock import Clock
+from agentcache.errors import CacheError, Kind
+from agentcache.replay.client import WorkerClient, worker_client
+from agentcache.replay.demo_result import DemoResult, Size
+from agentcache.replay.launch import launched_worker
+from agentcache.replay.passes import Identity, Together, concurrent_pass, identity_pass
+from agentcache.replay.progress import steps
+from agentcache.replay.readers import Trace
+from agentcache.replay.run import Limits, Mode
+from agentcache.replay.sample import SAMPLE
+from agentcache.replay.trace import Session
+
+LOG_NAME = "demo-worker.log"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """What to replay and on which built-in model; `out` is the JSON file, the worker's log goes beside it.
+
+    `run` begins every session id.
+    """
+
+    trace: Trace
+    limits: Limits
+    model: str
+    out: Path
+    run: str
+
+
+async def run_demo(plan: DemoPlan, console: Console, clock: Clock) -> DemoResult:
+    """Start the worker, run both passes, end the worker, write `plan.out`.
+
+    Errors  CacheError(BAD_TRACE): nothing to replay; UNREACHABLE: the worker did not start, or died
+    """
+    begun_ns = clock.now_ns()
+    sessions = list(islice(plan.trace.sessions(), plan.limits.sessions))
+    size = _size(plan, sessions)
+    console.print(f"Demo: {size.sentence()}", highlight=False, soft_wrap=True)
+    console.print(f"Starting a worker with {plan.model} in float32; its log: {plan.out.parent / LOG_NAME}")
+    async with (
+        launched_worker(plan.model, plan.out.parent / LOG_NAME) as worker,
+        worker_client(worker.url, clock) as client,
+    ):
+        await worker.until_ready(client, clock)
+        console.print(f"Ready at {worker.url} after {(clock.now_ns() - begun_ns) / 1e9:.0f} s")
+        identity, together = await _passes(plan, sessions, client, console, clock)
+    seconds = (clock.now_ns() - begun_ns) / 1e9
+    result = DemoResult(plan.model, size, identity, together, seconds)
+    plan.out.parent.mkdir(parents=True, exist_ok=True)
+    plan.out.write_text(json.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
+    return result
+
+
+async def _passes(
+    plan: DemoPlan, sessions: list[Session], client: WorkerClient, console: Console, clock: Clock
+) -> tuple[Identity, Together]:
+    await client.connect()
+    turns = sum(min(len(session.calls), plan.limits.turns) for session in sessions)
+    with steps("cache off and on, one request at a time", turns, console, clock) as shown:
+        one_by_one = Mode(f"{plan.run}-a", digest=True)
+        identity = await identity_pass(client, sessions, plan.limits, one_by_one, shown.advance)
+    with steps("cache on, all sessions at once", turns, console, clock) as shown:
+        at_once = Mode(f"{plan.run}-b", digest=True, keep_open=True)
+        together = await concurrent_pass(client, sessions, plan.limits, at_once, shown.advance)
+    return identity, together
+
+
+def _size(plan: DemoPlan, sessions: list[Session]) -> Size:
+    """How much of the file this is."""
+    turns = sum(min(len(session.calls), plan.limits.turns) for session in sessions)
+    if not turns:
+        raise CacheError(Kind.BAD_TRACE, f"{plan.trace.path} holds no turn to replay")
+    path = "the sample that agentcache ships" if plan.trace.path == SAMPLE else str(plan.trace.path)
+    in_sessions = sum(len(session.calls) for session in sessions)
+    return Size(path, len(sessions), plan.trace.count(), turns, in_sessions, plan.limits.max_tokens)
