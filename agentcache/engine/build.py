@@ -1,0 +1,152 @@
+"""Settings to an engine: the one place that chooses model, pools and limits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from agentcache.build import build_cache
+from agentcache.clock import Clock, SystemClock
+from agentcache.config import EngineSettings
+from agentcache.engine.adapter import Model, build_random, load_model, make_config
+from agentcache.engine.api import EngineInfo, PoolInfo
+from agentcache.engine.engine import Engine, EngineLimits, EngineParts
+from agentcache.engine.models import BUILT_IN
+from agentcache.engine.publish import PublishPolicy
+from agentcache.engine.runner import ReuseClass, Runner, RunnerConfig, describe_model, load_runner
+from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer
+from agentcache.errors import CacheError, Kind
+from agentcache.keys import Namespace
+from agentcache.records import SessionRules
+from agentcache.tree.api import CoreConfig, Order, OrderBase
+from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Path, Window, full_spec
+
+CLOCK = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A loaded model and what it is called; `random_weights`: its answers are noise."""
+
+    model: Model
+    name: str
+    identity: str
+    random_weights: bool
+
+
+def build_engine(settings: EngineSettings, clock: Clock = CLOCK) -> Engine:
+    """Load the model, examine it, allocate its pools and put a cache and a scheduler around it.
+
+    Errors  UNSUPPORTED_MODEL, BAD_CHECKPOINT, BAD_CONFIG
+    Cost    loading, about 40 short forwards, and writing every pool's bytes once
+    """
+    return assemble(load_named(settings), settings, clock)
+
+
+def load_named(settings: EngineSettings) -> NamedModel:
+    """A built-in model or a checkpoint. Errors: UNSUPPORTED_MODEL, BAD_CHECKPOINT."""
+    if settings.model in BUILT_IN:
+        recipe = BUILT_IN[settings.model]
+        config = make_config(recipe.family, recipe.fields)
+        model = build_random(config, settings.seed, settings.dtype, settings.device)
+        return NamedModel(
+            model, settings.model, f"{settings.model}:seed={settings.seed}", random_weights=True
+        )
+    path = FilePath(settings.model)
+    if not path.exists():
+        known = ", ".join(BUILT_IN)
+        raise CacheError(
+            Kind.BAD_CHECKPOINT,
+            f"no model {settings.model!r}: give a directory with a checkpoint, or one of {known}",
+        )
+    model = load_model(path, settings.dtype, settings.device)
+    return NamedModel(model, path.name, str(path.resolve()), random_weights=False)
+
+
+def load_tokenizer_for(settings: EngineSettings) -> ChatTokenizer:
+    """The tokenizer that belongs to the settings' model. Errors: BAD_CHECKPOINT."""
+    return load_tokenizer() if settings.model in BUILT_IN else load_tokenizer(FilePath(settings.model))
+
+
+def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engine:
+    """An engine over a loaded model."""
+    sizes = _pool_slots(_specs(named.model, settings), settings)
+    runner = load_runner(
+        named.model,
+        RunnerConfig(
+            settings.page_tokens, settings.grid_tokens, settings.device, sizes, settings.threads or None
+        ),
+    )
+    capability = runner.capability
+    sizes = {spec.name: sizes[spec.name] for spec in capability.specs}
+    config = CoreConfig(
+        page_tokens=settings.page_tokens,
+        specs=capability.specs,
+        grid_tokens=settings.grid_tokens,
+        order=Order(settings.eviction_policy),
+        base=OrderBase(settings.eviction_base),
+    )
+    rules = SessionRules(settings.ttl_s, settings.reopen_after_s, settings.tag_ttl_s, settings.tombstones)
+    info = _describe(named, runner, settings, sizes)
+    parts = EngineParts(
+        cache=build_cache(config, sizes, clock, settings.core, rules),
+        runner=runner,
+        info=info,
+        namespace=Namespace(
+            model=named.identity,
+            dtype=capability.dtype,
+            layout=f"page={settings.page_tokens},grid={settings.grid_tokens}",
+        ),
+        policy=PublishPolicy(settings.page_tokens, settings.grid_tokens, capability.specs),
+        sizes=sizes,
+        caches=capability.reuse is not ReuseClass.NOT_REUSABLE,
+        clock=clock,
+        seed=settings.seed,
+    )
+    limits = EngineLimits(
+        max_running=settings.max_running,
+        queue_limit=settings.queue_limit,
+        prefill_tokens=settings.prefill_tokens,
+        publishes_decoded=not info.prompt_only,
+    )
+    return Engine(parts, limits)
+
+
+def _specs(model: Model, settings: EngineSettings) -> tuple[ComponentSpec, ...]:
+    """The components that need pools; a model that does not run on our cache layers has FULL, without bytes."""
+    try:
+        return describe_model(model, settings.page_tokens, settings.grid_tokens)
+    except CacheError as refused:
+        if refused.kind is not Kind.UNSUPPORTED_MODEL:
+            raise
+        return (full_spec(),)
+
+
+def _pool_slots(specs: tuple[ComponentSpec, ...], settings: EngineSettings) -> dict[ComponentName, int]:
+    by_rule = {Path: settings.full_slots, Window: settings.swa_slots, Checkpoint: settings.mamba_slots}
+    return {spec.name: by_rule[type(spec.rule)] for spec in specs}
+
+
+def _describe(
+    named: NamedModel, runner: Runner, settings: EngineSettings, sizes: Mapping[ComponentName, int]
+) -> EngineInfo:
+    capability = runner.capability
+    pools = []
+    for spec in capability.specs:
+        tokens = 0 if isinstance(spec.rule, Checkpoint) else sizes[spec.name] * settings.page_tokens
+        pools.append(PoolInfo(spec.name, sizes[spec.name], tokens, sizes[spec.name] * spec.slot_bytes))
+    return EngineInfo(
+        model=named.name,
+        components=tuple(spec.name for spec in capability.specs),
+        reuse=capability.reuse.value,
+        reason=capability.reason,
+        prompt_only=settings.prompt_only or capability.prompt_only,
+        context_tokens=capability.context_tokens,
+        vocab_size=capability.vocab_size,
+        page_tokens=settings.page_tokens,
+        grid_tokens=settings.grid_tokens,
+        dtype=capability.dtype,
+        device=settings.device,
+        parameters=sum(parameter.numel() for parameter in named.model.parameters()),
+        random_weights=named.random_weights,
+        pools=tuple(pools),
+    )
