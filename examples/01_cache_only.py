@@ -6,19 +6,9 @@ from agentcache.build import build_cache
 from agentcache.cache import Prompt
 from agentcache.clock import ManualClock
 from agentcache.keys import Namespace
+from agentcache.sessions import checked_id
 from agentcache.tree.api import CoreConfig
-from agentcache.types import (
-    FULL,
-    MAMBA,
-    SWA,
-    Piece,
-    SessionId,
-    SessionTag,
-    Tokens,
-    full_spec,
-    mamba_spec,
-    swa_spec,
-)
+from agentcache.types import FULL, MAMBA, SWA, Piece, SessionTag, Tokens, full_spec, mamba_spec, swa_spec
 
 PAGE, CHUNK, WINDOW = 16, 64, 48
 MODEL = Namespace(model="an-example")
@@ -28,7 +18,7 @@ cache = build_cache(CoreConfig(PAGE, components, CHUNK), {FULL: 48, SWA: 24, MAM
 
 def turn(session: str, tokens: Tokens, closed_meanwhile: bool = False) -> int:
     """What an engine does for one request; answers how many tokens it need not compute."""
-    ticket = cache.enter(SessionTag(SessionId(session)))
+    ticket = cache.enter(SessionTag(checked_id(session)))
     active = cache.begin(ticket, Prompt(tokens, MODEL, limit=len(tokens) - 1))
     start, end = active.boundary_tokens, len(tokens) - len(tokens) % CHUNK
     leased = cache.reserve(active, {FULL: (end - start) // PAGE, SWA: WINDOW // PAGE, MAMBA: 1})
@@ -50,21 +40,19 @@ def reusable(tokens: Tokens) -> int:
     return active.cached_tokens
 
 
-prompts = np.random.default_rng(0).integers(0, 50_000, (3, 400), dtype=np.int32)
-agent, guest, crowd = prompts
-cache.open_session("agent")  # or let its first request open it, as for the others
+agent, guest, crowd = np.random.default_rng(0).integers(0, 50_000, (3, 400), dtype=np.int32)
+cache.open_session("agent")  # or let the first request open it, as for the others
 print("agent, first turn:  reuses", first := turn("agent", agent[:200]), "of 200 tokens")
-print("agent, second turn: reuses", second := turn("agent", agent[:300]), "of 300: the last whole chunk")
-print("guest, closed while it runs: its data stays,", turn("guest", guest, True) or reusable(guest), "tokens")
-assert (first, second, reusable(guest)) == (0, 192, 384)
+print("agent, second turn: reuses", second := turn("agent", agent[:300]), "of 300: whole chunks")
+turn("guest", guest, closed_meanwhile=True)
+print("guest, closed while it ran: its data stays,", stayed := reusable(guest), "tokens")
+assert (first, second, stayed) == (0, 192, 384)
 
-turn("crowd", crowd[:300])  # pressure: too much for the 8 pages that are free
-print("after the crowd: guest has", reusable(guest), "tokens, agent, still open,", reusable(agent))
-assert (reusable(guest), reusable(agent)) == (0, 256)
+turn("crowd", crowd[:300])  # pressure: needs 16 pages, 8 are free
+print("after the crowd: agent, open, has", reusable(agent), "tokens; guest has", reusable(guest))
+assert (reusable(agent), reusable(guest)) == (256, 0)
 
-closed = cache.close_session("agent")
-print(
-    "closing agent releases", ", ".join(f"{held.slots} slots of {held.component}" for held in closed.released)
-)
-assert not cache.close_session("agent").released, "closing again is no error, and releases nothing"
+released = cache.close_session("agent").released
+print("closing agent releases slots:", ", ".join(f"{held.component} {held.slots}" for held in released))
+assert not cache.close_session("agent").released, "closing again is no error and releases nothing"
 assert cache.stats().open_references == 1, "the crowd's"
