@@ -131,12 +131,16 @@ class _Sliding(DynamicSlidingWindowLayer):
 
 
 class _FullHybrid(LinearAttentionLayer, _Full):
+    is_compileable = False  # as in the stock class: masks are built differently for compileable caches
+
     def __init__(self, slab: KvSlab, states: int) -> None:
         _Full.__init__(self, slab)
         LinearAttentionLayer.__init__(self, number_of_states=states)
 
 
 class _SlidingHybrid(LinearAttentionLayer, _Sliding):
+    is_compileable = False
+
     def __init__(self, slab: KvSlab, window: int, states: int) -> None:
         _Sliding.__init__(self, slab, window)
         LinearAttentionLayer.__init__(self, number_of_states=states)
