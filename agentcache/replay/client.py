@@ -5,7 +5,7 @@ One object per worker, used from one event loop; it holds no more connections th
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -22,6 +22,7 @@ CONNECT_S = 10.0
 SILENCE_S = 600.0
 """Longest wait for the next byte of an answer: one long cold prompt on a slow machine."""
 BUSY_RETRIES = 120
+Pause = Callable[[float], Awaitable[None]]
 _UNREACHABLE = (aiohttp.ClientConnectionError, aiohttp.InvalidURL, TimeoutError)
 
 
@@ -56,12 +57,13 @@ class Ask:
 
 
 class WorkerClient:
-    """Talks to the worker at `url` (its root, with or without `/v1`)."""
+    """Talks to the worker at `url` (its root, with or without `/v1`). `pause` waits some seconds."""
 
-    def __init__(self, url: str, http: aiohttp.ClientSession, clock: Clock) -> None:
+    def __init__(self, url: str, http: aiohttp.ClientSession, clock: Clock, pause: Pause) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self._http = http
         self._clock = clock
+        self._pause = pause
         self.model = ""
 
     async def connect(self) -> str:
@@ -85,7 +87,7 @@ class WorkerClient:
             outcome, retry_s = await self._try(ask)
             if not retry_s:
                 break
-            await asyncio.sleep(retry_s)
+            await self._pause(retry_s)
         return outcome
 
     async def close_session(self, session: str) -> dict[str, Any]:
@@ -158,12 +160,12 @@ class WorkerClient:
 
 
 @asynccontextmanager
-async def worker_client(url: str, clock: Clock) -> AsyncIterator[WorkerClient]:
+async def worker_client(url: str, clock: Clock, pause: Pause = asyncio.sleep) -> AsyncIterator[WorkerClient]:
     """A client of the worker at `url`, with its connections closed at the end."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, read_bufsize=2**20) as http:
-        yield WorkerClient(url, http, clock)
+        yield WorkerClient(url, http, clock, pause)
 
 
 def _refused(status: int, text: str) -> Refused:

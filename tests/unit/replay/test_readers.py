@@ -1,0 +1,61 @@
+"""Opening a trace: the reader is found by looking, sessions come one at a time."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentcache.errors import CacheError, Kind
+from agentcache.replay.readers import open_trace
+from agentcache.replay.trace import Call, Session
+
+MESSAGES = [{"role": "user", "content": "T"}, {"role": "assistant", "content": "A"}]
+
+
+def line(name: str) -> str:
+    return json.dumps({"instance_id": name, "messages": MESSAGES}) + "\n"
+
+
+def test_sessions_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
+    """The third line is broken; opening, and the first two sessions, do not read it."""
+    path = tmp_path / "t.jsonl"
+    path.write_text(line("one") + line("two") + "{broken\n" + line("four"))
+    trace = open_trace(path)
+    sessions = trace.sessions()
+    assert [next(sessions).name, next(sessions).name] == ["one", "two"]
+    with pytest.raises(CacheError, match=r"t\.jsonl, line 3 is not JSON"):
+        next(sessions)
+    assert trace.count() == 4
+
+
+def test_a_directory_is_one_trace(tmp_path: Path) -> None:
+    (tmp_path / "a.traj.json").write_text(line("one"))
+    (tmp_path / "b.jsonl").write_text(line("two") + line("three"))
+    trace = open_trace(tmp_path)
+    assert [session.name for session in trace.sessions()] == ["one", "two", "three"]
+    assert [session.name for session in trace.sessions()] == ["one", "two", "three"]
+    assert trace.count() == 3
+
+
+@pytest.mark.parametrize(("name", "text"), [("t.jsonl", ""), ("t.json", "{}"), ("t.jsonl", '{"rows": 1}\n')])
+def test_a_file_that_no_reader_knows(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(CacheError, match="it reads: mini-swe-agent") as caught:
+        open_trace(path)
+    assert caught.value.kind is Kind.BAD_TRACE
+
+
+def test_a_call_may_cut_the_history() -> None:
+    """What readers of other formats need: `[0, keep) of before | added`."""
+
+    def message(text: str) -> dict[str, str]:
+        return {"role": "user", "content": text}
+
+    calls = (
+        Call(0, (message("a"), message("b")), message("x")),
+        Call(2, (message("c"),), message("y")),
+        Call(1, (message("d"),), message("z")),
+    )
+    texts = [[one["content"] for one in prompt] for prompt in Session("s", calls, "here").prompts()]
+    assert texts == [["a", "b"], ["a", "b", "c"], ["a", "d"]]
