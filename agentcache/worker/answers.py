@@ -136,7 +136,7 @@ def extension(admitted: Admitted, outcome: Outcome, reuse: bool) -> Json:
         "session": admitted.session,
         "generation": admitted.generation,
         "state": str(admitted.state),
-        "why": why(admitted.miss, reuse),
+        "why": why(admitted, reuse),
         "cached_tokens": admitted.cached_tokens,
         "full_tokens": admitted.full_tokens,
         "cached_tokens_details": tier_details(admitted.cached_tokens),

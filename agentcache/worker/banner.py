@@ -29,7 +29,7 @@ def _reuse(info: EngineInfo) -> str:
     if info.reuse == ReuseClass.NOT_REUSABLE:
         return f"impossible, every prompt is computed in full: {info.reason}"
     publishing = "; only prompts are published, not generated tokens" if info.prompt_only else ""
-    return info.reuse.replace("_", " ") + (f" ({info.reason})" if info.reason else "") + publishing
+    return (info.reason or info.reuse) + publishing
 
 
 def _pool(pool: PoolInfo) -> str:

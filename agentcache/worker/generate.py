@@ -107,6 +107,8 @@ class GenerateEndpoint:
             body = await read_body(scope, receive, self._worker.body_limit_bytes)
             await unless_gone(receive, self._serve(RequestHeaders(scope["headers"]), body, reply, tally))
         except ClientGoneError:
+            if reply.complete:
+                return  # after the answer every client leaves
             tally.status, tally.reason = CLIENT_CLOSED, "client_gone"
         except CacheError as error:
             tally.status, tally.reason = HTTP_STATUS[error.kind], str(error.kind)

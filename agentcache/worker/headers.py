@@ -6,7 +6,7 @@ from typing import Final
 from agentcache.engine.api import Admitted
 from agentcache.errors import CacheError
 from agentcache.sessions import checked_id
-from agentcache.types import Miss, SessionId, SessionTag
+from agentcache.types import SessionId, SessionTag
 from agentcache.worker.fields import Fields
 from agentcache.worker.status import refuse
 
@@ -114,7 +114,7 @@ def answer_headers(admitted: Admitted, identity: Identity, request_id: str, reus
     said = {
         "x-request-id": request_id,
         STATE: str(admitted.state),
-        WHY: why(admitted.miss, reuse),
+        WHY: why(admitted, reuse),
     }
     if admitted.session:
         said |= {SESSION: admitted.session, GENERATION: str(admitted.generation)}
@@ -123,11 +123,14 @@ def answer_headers(admitted: Admitted, identity: Identity, request_id: str, reus
     return [(name.encode(), value.encode("utf-8")) for name, value in said.items()]
 
 
-def why(miss: Miss | None, reuse: bool) -> str:
+def why(admitted: Admitted, reuse: bool) -> str:
     """Why the boundary is not deeper, in a few words: `no_checkpoint MAMBA at 4096`."""
+    miss = admitted.miss
     if not reuse:
         return "reuse off"
-    return f"{miss.reason} {miss.component} at {miss.position}" if miss else "full hit"
+    if miss:
+        return f"{miss.reason} {miss.component} at {miss.position}"
+    return "full hit" if admitted.cached_tokens else "prompt too short"
 
 
 def _anonymous(generation: int | None) -> Identity:

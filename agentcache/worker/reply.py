@@ -18,18 +18,19 @@ def encode(value: object) -> bytes:
 
 
 class Reply:
-    """One answer on one connection; remembers whether it has begun, and with which status."""
+    """One answer on one connection; remembers with which status it began (0: not yet) and whether it is complete."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.complete = False
 
     async def whole(self, status: int, body: Json, headers: RawHeaders) -> None:
         """A complete JSON answer."""
         content = encode(body)
         length = (b"content-length", str(len(content)).encode())
         await self._start(status, [(b"content-type", b"application/json"), length, *headers])
-        await self._send({"type": "http.response.body", "body": content})
+        await self._end(content)
 
     async def open_stream(self, headers: RawHeaders) -> None:
         """Send the headers of a stream of events."""
@@ -42,7 +43,7 @@ class Reply:
             await self._body(b"".join(b"data: " + encode(value) + b"\n\n" for value in values))
 
     async def end_stream(self, tail: bytes = DONE) -> None:
-        await self._send({"type": "http.response.body", "body": tail, "more_body": False})
+        await self._end(tail)
 
     async def fail(self, error: CacheError) -> None:
         """Tell the client what went wrong: as a status, or in a stream that has begun as its last event."""
@@ -60,3 +61,7 @@ class Reply:
 
     async def _body(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _end(self, body: bytes) -> None:
+        self.complete = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})

@@ -14,6 +14,7 @@ import uvicorn
 from agentcache import logs
 from agentcache.clock import SystemClock
 from agentcache.config import Settings
+from agentcache.engine.build import build_engine, load_tokenizer_for
 from agentcache.engine.engine import Engine
 from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ChatTokenizer
