@@ -122,6 +122,7 @@ class SessionRecords:
         for resting in self._resting.values():
             if record.session in resting:
                 resting.move_to_end(record.session)
+        self._trim(now_ns)
 
     def counts(self) -> SessionCounts:
         """Open now; opened, closed and expired since the start. Cost O(1)."""
@@ -157,13 +158,17 @@ class SessionRecords:
     def _rest(self, record: SessionRecord, state: SessionState, now_ns: int) -> None:
         self._wake(record)
         record.state = state
-        resting = self._resting[state]
-        resting[record.session] = None
-        excess = len(resting) - self._rules.tombstones
-        if excess > 0:
-            idle = (self._records[session] for session in resting if not self._records[session].busy)
-            for forgotten in tuple(itertools.islice(idle, excess)):
-                self._forget(forgotten, now_ns)
+        self._resting[state][record.session] = None
+        self._trim(now_ns)
+
+    def _trim(self, now_ns: int) -> None:
+        """Forget what is too much, except records in use: those go when their requests do."""
+        for resting in self._resting.values():
+            excess = len(resting) - self._rules.tombstones
+            if excess > 0:
+                idle = (self._records[session] for session in resting if not self._records[session].busy)
+                for forgotten in tuple(itertools.islice(idle, excess)):
+                    self._forget(forgotten, now_ns)
 
     def _wake(self, record: SessionRecord) -> None:
         for resting in self._resting.values():

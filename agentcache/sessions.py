@@ -118,7 +118,6 @@ class SessionRegistry:
         if verdict.opens:
             self._records.open(record, verdict.opens, now_ns)
         ignored = tag.parent is not None and not self._adopt(record, tag.parent)
-        self._records.touch(record, now_ns)
         ticket = Ticket(
             number=next(self._sequence),
             session=record.session,
@@ -128,7 +127,9 @@ class SessionRegistry:
             superseded=tag.superseded,
             parent_ignored=ignored,
         )
-        return self._enqueue(record if record.known else self._nobody, ticket)
+        self._enqueue(record if record.known else self._nobody, ticket)
+        self._records.touch(record, now_ns)
+        return ticket
 
     def begin(self, ticket: Ticket, now_ns: int) -> int:
         """Admit a queued request and answer its start_seq. Errors: LEASE_REUSED unless it is queued."""
