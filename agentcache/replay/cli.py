@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ReplayOptions(TypedDict):
-    """`sessions` and `turns` None: all of them. `compare_cold`: how many sessions to repeat with the cache off."""
+    """`sessions` and `turns` None: all. `concurrency`: sessions at once. `compare_cold`: how many run again cold."""
 
     sessions: int | None
     turns: int | None

@@ -45,7 +45,9 @@ async def run_demo(plan: DemoPlan, console: Console, clock: Clock) -> DemoResult
     sessions = list(islice(plan.trace.sessions(), plan.limits.sessions))
     size = _size(plan, sessions)
     console.print(f"Demo: {size.sentence()}", highlight=False, soft_wrap=True)
-    console.print(f"Starting a worker with {plan.model} in float32; its log: {plan.out.parent / LOG_NAME}")
+    console.print(
+        f"Starting a worker with {plan.model} in float32 (log: {plan.out.parent / LOG_NAME})", soft_wrap=True
+    )
     async with (
         launched_worker(plan.model, plan.out.parent / LOG_NAME) as worker,
         worker_client(worker.url, clock) as client,

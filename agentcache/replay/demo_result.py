@@ -62,6 +62,7 @@ class DemoResult:
         """Why the demo failed; empty if it did not."""
         found = [
             (not self.alone.identical, "the cache changed an answer"),
+            (bool(self.at_once.logits_differ), "first logits changed when all sessions ran at once"),
             (self.references_left > 0, f"{self.references_left} references left after the closes"),
             (self.together.while_open.markers == 0, "no reference was seen while sessions were open"),
             (self.refused > 0, f"{self.refused} turns were not answered"),
@@ -120,29 +121,33 @@ def _table(result: DemoResult) -> Table:
     for name in ("", "cache off", "cache on", "cache on, all at once"):
         table.add_column(name, justify="left" if not name else "right")
     passes = (cold, warm, together)
-    table.add_row("turns answered", *(str(sum(len(one.answers) for one in played)) for played in passes))
+    table.add_row("turns", *(str(sum(len(one.answers) for one in played)) for played in passes))
     table.add_row("prompt tokens", *(f"{_sum(played, 'prompt_tokens'):,}" for played in passes))
-    table.add_row("of these from the cache", *(f"{_sum(played, 'cached_tokens'):,}" for played in passes))
+    table.add_row("of these cached", *(f"{_sum(played, 'cached_tokens'):,}" for played in passes))
     table.add_row("hit rate", *(f"{hit_rate(played):.1%}" for played in passes))
-    table.add_row("first token, 1st turns (median)", *(f"{_first_ms(played):,.0f} ms" for played in passes))
-    table.add_row("first token, later turns (median)", *(f"{_later_ms(played):,.0f} ms" for played in passes))
+    table.add_row("first token, turn 1", *(f"{_first_ms(played):,.0f} ms" for played in passes))
+    table.add_row("first token, later", *(f"{_later_ms(played):,.0f} ms" for played in passes))
     compared = (result.alone, result.at_once)
-    table.add_row("first logits as with cache off", "", *(_share(c, c.logits_differ) for c in compared))
-    table.add_row("greedy tokens as with cache off", "", *(_share(c, c.outputs_differ) for c in compared))
-    table.add_row("references before the closes", "", "", str(result.together.while_open.markers))
-    table.add_row("references left after", "", str(result.identity.left), str(result.together.left))
+    table.add_row("same first logits", "", *(_share(c, c.logits_differ) for c in compared))
+    table.add_row("same greedy tokens", "", *(_share(c, c.outputs_differ) for c in compared))
+    table.add_row("references, open", "", "", str(result.together.while_open.markers))
+    table.add_row("references, closed", "", str(result.identity.left), str(result.together.left))
+    table.caption = (
+        "first token: median time; same: as with the cache off; references: while open, once closed"
+    )
     return table
 
 
 def _sentence(result: DemoResult) -> str:
     alone = result.alone
     times = alone.ttft_cold_ms / alone.ttft_warm_ms if alone.ttft_warm_ms else 0.0
-    same = "every first logit and every greedy token is the same" if alone.identical else "answers differ"
+    same = "the same, bit for bit," if alone.identical else "NOT the same"
     return (
-        f"With the cache {hit_rate(result.identity.warm):.0%} of the prompt tokens were not computed again, the"
-        f" first token of a later turn came {times:.0f} times sooner ({alone.ttft_warm_ms:,.0f} ms, not"
-        f" {alone.ttft_cold_ms:,.0f} ms), {same} bit for bit, and {result.references_left} references were left"
-        f" after the sessions were closed ({result.seconds:.0f} s in all)."
+        f"With the cache on, {hit_rate(result.identity.warm):.0%} of the prompt tokens were not computed again; the"
+        f" first token of later turns came {times:.1f} times sooner ({alone.ttft_warm_ms:,.0f} ms instead of"
+        f" {alone.ttft_cold_ms:,.0f} ms, medians); first-token logits and greedy tokens were {same} as with the"
+        f" cache off; {result.references_left} references were left after the sessions were closed"
+        f" ({result.seconds:.0f} s in all)."
     )
 
 
