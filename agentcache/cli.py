@@ -87,7 +87,7 @@ def replay(**options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 def demo(**options: Any) -> None:
     """Start a worker, replay TRACE (or a sample of ours) with the cache on and off, and compare."""
-    _start("agentcache.replay.demo:demo", **options)
+    _start("agentcache.replay.cli:demo", **options)
 
 
 @cli.command("config")
