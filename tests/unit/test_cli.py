@@ -1,13 +1,18 @@
 """The command: what goes to stdout, what to stderr, and the exit codes."""
 
+import inspect
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import get_type_hints
 
 import pytest
 
 from agentcache import cli
 from agentcache.config import Settings
+from agentcache.replay import cli as replay_cli
+from agentcache.worker import serve as worker_serve
 
 Streams = pytest.CaptureFixture[str]
 
@@ -95,3 +100,36 @@ def test_every_command_explains_itself(
 ) -> None:
     assert run(monkeypatch, command, "--help") == 0
     assert capsys.readouterr().out.startswith(f"Usage: agentcache {command}")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words"),
+    [
+        (worker_serve, "serve", ("serve",)),
+        (replay_cli, "replay", ("replay", "trace.jsonl")),
+        (replay_cli, "demo", ("demo",)),
+    ],
+)
+def test_command_hands_its_function_what_it_takes_and_answers_its_code(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, words: tuple[str, ...]
+) -> None:
+    taken = inspect.signature(getattr(module, name))
+    options = get_type_hints(replay_cli.ReplayOptions if name == "replay" else replay_cli.DemoOptions)
+    called: list[inspect.BoundArguments] = []
+
+    def instead(*arguments: object, **named: object) -> int:
+        called.append(taken.bind(*arguments, **named))
+        return 7
+
+    monkeypatch.setattr(module, name, instead)
+    assert run(monkeypatch, *words) == 7
+    (bound,) = called
+    assert bound.arguments.get("options", options).keys() == options.keys()
+
+
+def test_interruption_is_exit_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object, **_options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay_cli, "demo", interrupted)
+    assert run(monkeypatch, "demo") == 130
