@@ -69,7 +69,7 @@ def serve(file: Path | None, **flags: Any) -> None:
 @click.option("--sessions", type=POSITIVE, default=None, help="the first N sessions  [default: all]")
 @click.option("--turns", type=POSITIVE, default=None, help="the first N turns of each  [default: all]")
 @click.option("--max-tokens", type=POSITIVE, default=16, show_default=True, help="tokens generated a turn")
-@click.option("--at-once", type=POSITIVE, default=4, show_default=True, help="sessions at the same time")
+@click.option("--concurrency", type=POSITIVE, default=4, show_default=True, help="sessions at the same time")
 @click.option("--compare-cold", type=NATURAL, default=0, help="repeat N sessions with the cache off")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 def replay(**options: Any) -> None:
