@@ -121,6 +121,7 @@ class Runner:
         logits = self._model.forward(by_row, states[0].rows)
         return logits[[state.row for state in states], -1]
 
+    @torch.inference_mode()
     def drop(self, state: RequestState) -> None:
         """Forget a request; the state must not be used again."""
         self._batch.leave(state)
