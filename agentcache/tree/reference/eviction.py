@@ -69,33 +69,37 @@ class Eviction:
         key = self._ranking.key(tail, FULL)
         stops = {at for at in votable(tail, self._trie.components, self._trie.config.grid) if at is not tail}
         node = tail
-        while True:
+        while self._ranking.candidate(node, FULL, self._tier) and self._ranking.key(node, FULL) == key:
             above = node.above
-            self._leave_page(node)
-            node = above
-            enough = self._gained >= want and node in stops
-            if enough or not self._ranking.candidate(node, FULL, self._tier):
+            if not self._leave_page(node):
                 return
-            if self._ranking.key(node, FULL) != key:
+            node = above
+            if self._gained >= want and node in stops:
                 return
 
-    def _leave_page(self, node: Node) -> None:
-        """FULL leaves the tier at this page; every aux piece there shares its fate."""
+    def _leave_page(self, node: Node) -> bool:
+        """FULL leaves the tier at this page; every aux piece there shares its fate.
+
+        False: nothing left, because the page below is only on its way and this one cannot go with it.
+        """
         aux = self._cascaded(node, FULL, self._tier, demoted=False)
-        if self._tier is DEVICE and not node.has(FULL, HOST) and self._demotes(node, FULL):
+        backed = self._tier is DEVICE and node.has(FULL, HOST)
+        if self._tier is DEVICE and not backed and self._demotes(node, FULL):
             self._ranking.going.add(node)
             self._ranking.mark(node.above)
             self._send(node, FULL)
             for name in aux:
                 self._give_up(node, name)
-            return
-        if node.has(FULL, HOST) and self._tier is DEVICE:
-            for name in aux:
+            return True
+        if any(child in self._ranking.going for child in node.children.values()):
+            return False
+        for name in aux:
+            if backed:
                 self._give_up(node, name)
-        else:
-            for name in aux:
+            else:
                 self._lose(node, name)
         self._lose(node, FULL)
+        return True
 
     # -- aux: one checkpoint, or one window interval between boundaries
 

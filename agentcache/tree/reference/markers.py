@@ -78,7 +78,7 @@ class MarkerBook:
         )
         others = [marker for marker in kept if marker not in passed]
         if ahead and not ahead.left_for and frontier.end > ahead.frontier.end:
-            others = [marker for marker in others if marker.left_for != ahead.number]
+            others = _still_wanted(others, ahead.number)
         for marker in others:
             if marker.finish_seq < turn.start_seq and not marker.left_for:
                 marker.left_for = new.number
@@ -172,6 +172,14 @@ def _ended_by(marker: Marker, generation: int, turn: Turn, frontier: Node | None
         return False
     dead_branch = turn.superseded and marker.finish_seq < turn.start_seq
     return dead_branch or marker.generation < generation
+
+
+def _still_wanted(markers: list[Marker], extended: int) -> list[Marker]:
+    """Without those left for the extended branch, or for one that goes with them."""
+    dead = {extended}
+    while gone := {marker.number for marker in markers if marker.left_for in dead} - dead:
+        dead |= gone
+    return [marker for marker in markers if marker.left_for not in dead]
 
 
 def _less(positions: Positions, others: Positions) -> Positions:

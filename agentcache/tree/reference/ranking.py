@@ -58,8 +58,9 @@ class Ranking:
         return name != FULL or self._is_tail(node, tier)
 
     def _is_tail(self, node: Node, tier: TierName) -> bool:
-        if any(child.has(FULL, tier) and child not in self.going for child in node.children.values()):
-            return False
+        carried = [child for child in node.children.values() if child.has(FULL, tier)]
+        if any(child not in self.going or node.has(FULL, TierName.HOST) for child in carried):
+            return False  # a page that has a host copy need not move, so it would leave before its child
         if any(tier in cell.claims for cell in node.cells.values()):
             return False
         return tier is TierName.HOST or node.has(FULL, TierName.HOST) or node.jobs_below == 0
