@@ -21,7 +21,7 @@ from agentcache.holdings import Closed, Holding, SessionView, holdings, session_
 from agentcache.keys import Key, Namespace, page_key
 from agentcache.pools.api import Pool
 from agentcache.sessions import Opened, SessionFacts, SessionRegistry, Ticket
-from agentcache.stats import CacheStats, PoolUse, Stats
+from agentcache.stats import CacheStats, Stats
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.turns import ActiveTurn, Ledger, Prompt
 from agentcache.types import (
@@ -32,14 +32,12 @@ from agentcache.types import (
     Insert,
     Inserted,
     Piece,
-    PoolCount,
     PoolName,
     Released,
     ReleaseMode,
     SessionId,
     SessionTag,
     Slots,
-    TierName,
     Tokens,
     Turn,
 )
@@ -177,12 +175,10 @@ class UnifiedRadixCache:
         offered = (Piece(FULL, turn.boundary_tokens, len(tokens), full), *pieces)
         if not turn.prompt.reuse:
             return Inserted(turn.locked.boundary, taken=(), kept=offered)
-        if len(tokens) % self.config.page_tokens:
-            raise CacheError(Kind.UNALIGNED, "publish whole pages", tokens=len(tokens))
         by_component = _by_component(offered)
         for component, slots in by_component.items():
             self._ledger.require_leased(turn.number, component, slots)
-        key = page_key(tokens, turn.prompt.namespace, self.config.page_tokens)
+        key = turn.extended(tokens, self.config.page_tokens)
         now = self._clock.now_ns()
         offer = Insert(full, pieces, after=turn.locked.lease, priority=turn.prompt.priority)
         inserted = self._core.insert(key, offer, now)
@@ -192,8 +188,11 @@ class UnifiedRadixCache:
             self._ledger.settle(turn.number, component, gone)
         self._executor.apply(inserted.effects)
         turn.path = max(turn.path, key, key=len)
-        if inserted.frontier.length > turn.boundary_tokens:
-            turn.locked = self._core.relock(turn.locked.lease, inserted.frontier, now)
+        frontier = inserted.frontier
+        if self.config.host_tier:  # the frontier may vote on the host only
+            frontier = self._core.peek(key, len(key)).device
+        if frontier.length > turn.boundary_tokens:
+            turn.locked = self._core.relock(turn.locked.lease, frontier, now)
         return inserted
 
     def finish(self, turn: ActiveTurn, user_end_tokens: int) -> None:
@@ -278,7 +277,7 @@ class UnifiedRadixCache:
         return CacheStats(
             turns=self._stats.counts(),
             sessions=self._sessions.counts(),
-            pools=tuple(self._pool_use(count) for count in core.pools if count.pool in self._pools),
+            pools=tuple(self._executor.use(count, self._ledger) for count in core.pools),
             active_turns=len(self._ledger),
             open_references=core.markers,
             nodes=core.nodes,
@@ -333,20 +332,6 @@ class UnifiedRadixCache:
     def _view(self, facts: SessionFacts) -> SessionView:
         held = self._release(facts.session, facts.generation, ReleaseMode.PREVIEW)
         return session_view(facts, held, self.config.specs)
-
-    def _pool_use(self, count: PoolCount) -> PoolUse:
-        pool = self._pools[count.pool]
-        on_device = count.pool.tier is TierName.DEVICE
-        return PoolUse(
-            pool=count.pool,
-            size=pool.size,
-            free=pool.free_slots,
-            cached=count.cached,
-            leased=self._ledger.count(count.pool.component) if on_device else 0,
-            in_flight=int(self._controller.in_flight(count.pool).size),
-            protected=count.protected,
-            referenced=count.referenced,
-        )
 
 
 def _by_component(pieces: tuple[Piece, ...]) -> dict[ComponentName, Slots]:

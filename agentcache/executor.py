@@ -7,9 +7,10 @@ from agentcache.controller import HybridCacheController
 from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
 from agentcache.pools.api import Pool
-from agentcache.stats import Stats
+from agentcache.stats import PoolUse, Stats
 from agentcache.tree.api import UnifiedTreeCore
-from agentcache.types import ComponentName, Effects, Emit, Free, Move, PoolName, TierName
+from agentcache.turns import Ledger
+from agentcache.types import ComponentName, Effects, Emit, Free, Move, PoolCount, PoolName, TierName
 
 
 class Executor:
@@ -70,6 +71,21 @@ class Executor:
             if short > 0:
                 self._evict(spec.name, short)
         return max(self._short(wanted).values(), default=0) <= 0
+
+    def use(self, count: PoolCount, ledger: Ledger) -> PoolUse:
+        """Who has the slots of one pool now."""
+        pool = self._pools[count.pool]
+        on_device = count.pool.tier is TierName.DEVICE
+        return PoolUse(
+            pool=count.pool,
+            size=pool.size,
+            free=pool.free_slots,
+            cached=count.cached,
+            leased=ledger.count(count.pool.component) if on_device else 0,
+            in_flight=int(self._controller.in_flight(count.pool).size),
+            protected=count.protected,
+            referenced=count.referenced,
+        )
 
     def _short(self, wanted: Mapping[ComponentName, int]) -> dict[ComponentName, int]:
         return {name: count - self.device_pool(name).free_slots for name, count in wanted.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentcache.errors import CacheError, Kind
-from agentcache.keys import Key, Namespace
+from agentcache.keys import Key, Namespace, page_key
 from agentcache.sessions import Ticket
 from agentcache.types import NO_SLOTS, ComponentName, Locked, Miss, Slots, Tokens
 
@@ -52,6 +52,18 @@ class ActiveTurn:
     def boundary_tokens(self) -> int:
         """How many tokens the cache can restore for this turn now."""
         return self.locked.boundary.length
+
+    def extended(self, tokens: Tokens, page_tokens: int) -> Key:
+        """The key of a path that goes on from this turn's boundary.
+
+        Errors  UNALIGNED for a tail that fills no page; BAD_INSERT for another path
+        """
+        key = page_key(tokens, self.prompt.namespace, page_tokens)
+        if len(key) < len(tokens):
+            raise CacheError(Kind.UNALIGNED, "publish whole pages", tokens=len(tokens))
+        if not np.array_equal(key.tokens[: self.boundary_tokens], self.path.tokens[: self.boundary_tokens]):
+            raise CacheError(Kind.BAD_INSERT, "the tokens do not continue the turn's own path")
+        return key
 
 
 class Ledger:

@@ -1,0 +1,87 @@
+"""From a config to a cache, and what cannot be one."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentcache.build import build_cache
+from agentcache.cache import Prompt
+from agentcache.clock import ManualClock
+from agentcache.errors import CacheError, Kind
+from agentcache.keys import Namespace
+from agentcache.records import SessionRules
+from agentcache.tree.api import CoreConfig
+from agentcache.types import (
+    FULL,
+    MAMBA,
+    NO_SLOTS,
+    SWA,
+    ComponentName,
+    SessionId,
+    SessionTag,
+    TierName,
+    full_spec,
+    mamba_spec,
+    swa_spec,
+)
+
+CONFIG = CoreConfig(16, (full_spec(), swa_spec(48), mamba_spec(64)), 64)
+SLOTS = {FULL: 8, SWA: 4, MAMBA: 2}
+
+
+def test_build_gives_an_empty_cache_over_its_pools() -> None:
+    cache = build_cache(CONFIG, SLOTS, ManualClock())
+    cache.check()
+    uses = cache.stats().pools
+    assert {use.pool.component: (use.size, use.free) for use in uses} == {
+        FULL: (8, 8),
+        SWA: (4, 4),
+        MAMBA: (2, 2),
+    }
+    assert {use.pool.tier for use in uses} == {TierName.DEVICE}
+    assert cache.config is CONFIG
+
+
+def test_build_passes_the_rules_of_sessions_on() -> None:
+    clock = ManualClock()
+    cache = build_cache(CONFIG, SLOTS, clock, rules=SessionRules(ttl_s=1))
+    turn = cache.begin(cache.enter(SessionTag(SessionId("s"))), Prompt(NO_SLOTS, Namespace(), 0))
+    cache.finish(turn, 0)
+    clock.advance(2 * 10**9)
+    assert cache.sweep() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "slots", "says"),
+    [
+        ({"specs": ()}, {}, "first component is FULL"),
+        ({"specs": (swa_spec(48), full_spec())}, SLOTS, "first component is FULL"),
+        ({"specs": (full_spec(), full_spec())}, SLOTS, "names are unique, unlike FULL, FULL"),
+        ({"grid_tokens": 40}, SLOTS, "grid_tokens 40 is not a multiple of page_tokens 16"),
+        ({"page_tokens": 0}, SLOTS, "at least one token, not 0"),
+        ({"specs": (full_spec(), swa_spec(0))}, SLOTS, "the window of SWA has at least one token"),
+        ({"specs": (full_spec(), mamba_spec(40))}, SLOTS, "the grid of MAMBA, 40, is not a multiple"),
+        ({"order": "ert"}, SLOTS, "no eviction order is called 'ert'; there are lru, session"),
+        ({"base": "fifo"}, SLOTS, "there are lru, lfu, priority"),
+        ({"host_tier": True}, SLOTS, "host tier is not part of this version"),
+        ({}, {FULL: 8, SWA: 4}, "one pool size for each of FULL, SWA, MAMBA, not for FULL, SWA"),
+        ({}, SLOTS | {ComponentName("X"): 1}, "not for FULL, SWA, MAMBA, X"),
+        ({}, SLOTS | {SWA: 0}, "the pool of SWA has at least one slot, not 0"),
+    ],
+)
+def test_build_says_what_cannot_be(
+    change: dict[str, Any], slots: Mapping[ComponentName, int], says: str
+) -> None:
+    with pytest.raises(CacheError, match=says) as refused:
+        build_cache(replace(CONFIG, **change), slots, ManualClock())
+    assert refused.value.kind is Kind.BAD_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("core", "says"), [("native", "not part of this version"), ("fast", "there is reference")]
+)
+def test_build_names_the_cores_that_exist(core: str, says: str) -> None:
+    with pytest.raises(CacheError, match=says):
+        build_cache(CONFIG, SLOTS, ManualClock(), core=core)

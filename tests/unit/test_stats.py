@@ -1,0 +1,65 @@
+"""What is counted, and what nobody counts."""
+
+import numpy as np
+
+from agentcache.events import NullEvents
+from agentcache.stats import CacheStats, Counters, NullStats, SessionCounts, TurnCounts
+from agentcache.types import (
+    FULL,
+    SWA,
+    Emit,
+    Event,
+    EventKind,
+    Free,
+    Miss,
+    MissReason,
+    PoolName,
+    TierName,
+)
+
+GAP = Miss(SWA, 16, MissReason.WINDOW_GAP)
+
+
+def free(tier: TierName, count: int) -> Free:
+    return Free(PoolName(SWA, tier), np.arange(count, dtype=np.int32))
+
+
+def test_counters_sum_up() -> None:
+    counters = Counters()
+    counters.turn(100, 0, GAP)
+    counters.turn(50, 32, GAP)
+    counters.turn(10, 8, None)
+    counters.cold_turn()
+    counters.evicted(
+        (free(TierName.DEVICE, 3), free(TierName.HOST, 5), Emit(Event(EventKind.CLEARED, TierName.DEVICE)))
+    )
+    counters.evicted((free(TierName.DEVICE, 1),))
+    assert counters.counts() == TurnCounts(
+        turns=3,
+        cold_turns=1,
+        hits=2,
+        prompt_tokens=160,
+        cached_tokens=40,
+        misses={(SWA, MissReason.WINDOW_GAP): 2},
+        evicted_slots={SWA: 4},
+    )
+
+
+def test_counts_are_a_copy() -> None:
+    counters = Counters()
+    before = counters.counts()
+    counters.turn(1, 0, Miss(FULL, 0, MissReason.NOT_CACHED))
+    assert before == TurnCounts()
+
+
+def test_absent_stats_and_events_take_everything() -> None:
+    stats = NullStats()
+    stats.turn(1, 1, GAP)
+    stats.cold_turn()
+    stats.evicted((free(TierName.DEVICE, 3),))
+    NullEvents().publish(Event(EventKind.CLEARED, TierName.DEVICE))
+    assert stats.counts() == TurnCounts()
+
+
+def test_hit_rate_before_the_first_turn_is_zero() -> None:
+    assert CacheStats(TurnCounts(), SessionCounts(), (), 0, 0, 0).hit_rate == 0
