@@ -5,7 +5,7 @@ from agentcache.tree.reference.leases import LeaseTable
 from agentcache.tree.reference.markers import MarkerBook
 from agentcache.tree.reference.node import Node, region_nodes, upward
 from agentcache.tree.reference.trie import PageTrie
-from agentcache.types import FULL, ComponentName, PoolName, TierName
+from agentcache.types import FULL, ComponentName, TierName
 
 DEVICE, HOST = TierName.DEVICE, TierName.HOST
 
@@ -37,15 +37,11 @@ def _check_residency(trie: PageTrie) -> None:
 
 
 def _check_owners(trie: PageTrie) -> None:
-    for component in trie.components:
-        for tier in trie.config.tiers:
-            found = {}
-            for node in trie.nodes():
-                if node.has(component.name, tier):
-                    slot = node.cells[component.name].slots[tier]
-                    assert slot not in found, f"slot {slot} of {component.name} on {tier} has two owners"
-                    found[slot] = node
-            assert found == trie.owners[PoolName(component.name, tier)], "owners equal residency"
+    for pool, owned in trie.owners.items():
+        holders = [node for node in trie.nodes() if node.has(pool.component, pool.tier)]
+        found = {node.cells[pool.component].slots[pool.tier]: node for node in holders}
+        assert len(found) == len(holders), f"a slot of {pool.component} on {pool.tier} has two owners"
+        assert found == owned, "owners equal residency"
 
 
 def _check_locks(trie: PageTrie, leases: LeaseTable) -> None:

@@ -14,12 +14,8 @@ DEVICE, HOST = TierName.DEVICE, TierName.HOST
 def drop_released(trie: PageTrie, positions: Positions, changes: Changes) -> None:
     """Free whole pages from the tips up: unreferenced, unprotected, and carrying nothing."""
     for node in deepest_first(positions):
-        if node.children or not _nobody_needs(trie, node):
-            continue
-        for component in reversed(trie.components):
-            for tier in trie.config.tiers:
-                if trie.holds(node) and node.has(component.name, tier):
-                    trie.lose(node, component.name, tier, changes)
+        if not node.children and _nobody_needs(trie, node):
+            trie.remove(node, changes)
 
 
 def demote_released(trie: PageTrie, jobs: JobTable, positions: Positions, changes: Changes) -> None:

@@ -13,9 +13,9 @@ from agentcache.tree.reference.eviction import Eviction
 from agentcache.tree.reference.inserting import insert
 from agentcache.tree.reference.jobs import JobTable
 from agentcache.tree.reference.leases import LeaseTable
-from agentcache.tree.reference.markers import MarkerBook, Positions, held_slots
+from agentcache.tree.reference.markers import MarkerBook, held_slots
 from agentcache.tree.reference.matching import match
-from agentcache.tree.reference.node import Node, path_to
+from agentcache.tree.reference.node import path_to
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.viewing import snapshot, stats
 from agentcache.types import (
@@ -125,23 +125,12 @@ class ReferenceCore:
                 target=target,
             )
         node = self._trie.node(boundary)
-        self._demand_votes(node)
+        self._jobs.demand_region(node)
         changes = Changes()
         job = self._jobs.plan_region(node, source, target, changes)
         device_end = max((at.end for at in path_to(node) if at.has(FULL, DEVICE)), default=0)
         lease = self._leases.lock_device_part(node, device_end)
         return Planned(job, lease, changes.effects(False))
-
-    def _demand_votes(self, node: Node) -> None:
-        for component in self._trie.components:
-            for at in self._trie.region_nodes(node, component, node.end):
-                if not at.anywhere(component.name):
-                    raise CacheError(
-                        Kind.NOT_RESIDENT,
-                        "this boundary does not vote on device or host; plan with `any_tier` of a match",
-                        component=component.name,
-                        position=at.end,
-                    )
 
     def commit(self, job: Job, landed: tuple[Piece, ...], now_ns: int) -> Committed:
         self._trie.tick += 1
@@ -153,14 +142,9 @@ class ReferenceCore:
     # -- Sessions
 
     def reference(self, session: SessionId, generation: int, turn: Turn, now_ns: int) -> Released:
-        frontier, alternate = (self._named(boundary) for boundary in (turn.frontier, turn.alternate))
-        gone = self._markers.register(session, generation, turn, (frontier, alternate))
-        return self._released(ReleaseMode.RELEASE, gone, 0, Changes())
-
-    def _named(self, boundary: Boundary | None) -> Node | None:
-        """The node of a boundary; None for the root, which nobody can reference."""
-        node = self._trie.node(boundary) if boundary else self._trie.origin
-        return node if node.end else None
+        nodes = (self._trie.named(turn.frontier), self._trie.named(turn.alternate))
+        gone = self._markers.register(session, generation, turn, nodes)
+        return Released(ReleaseMode.RELEASE, held_slots(gone, self._trie), 0)
 
     def release(
         self,
@@ -173,7 +157,7 @@ class ReferenceCore:
         before = len(self._markers.markers(session))
         if mode is ReleaseMode.PREVIEW:
             gone = self._markers.would_drop(session, through_generation)
-            return self._released(mode, gone, 0, changes)
+            return Released(mode, held_slots(gone, self._trie), 0)
         self._trie.tick += 1
         if mode is ReleaseMode.DEMOTE and not self._config.host_tier:
             mode = ReleaseMode.RELEASE
@@ -186,10 +170,6 @@ class ReferenceCore:
         self._close_call(changes)
         count = before - len(self._markers.markers(session))
         return Released(mode, held, count, changes.effects(self._config.emit_events))
-
-    def _released(self, mode: ReleaseMode, gone: Positions, count: int, changes: Changes) -> Released:
-        effects = changes.effects(self._config.emit_events)
-        return Released(mode, held_slots(gone, self._trie), count, effects)
 
     def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
         """`lru` and `session` do not use waits."""
@@ -214,12 +194,9 @@ class ReferenceCore:
                 jobs=len(self._jobs),
             )
         changes = Changes()
-        first_pages = list(self._trie.origin.children.values())
-        for node in first_pages:
-            if namespace is None or node.namespace == namespace:
-                for tier in self._trie.config.tiers:
-                    if self._trie.holds(node) and node.has(FULL, tier):
-                        self._trie.lose(node, FULL, tier, changes)
+        for node in list(self._trie.origin.children.values()):
+            if namespace in (None, node.namespace):
+                self._trie.remove(node, changes)
         if namespace is None:
             changes.cleared()
         self._close_call(changes)

@@ -84,13 +84,12 @@ def _frontier_end(trie: PageTrie, offer: Offer) -> int:
     """The deepest end that votes on device or host once the offer is in."""
     ballot, deepest = Ballot(trie.components), 0
     for node in path_to(offer.base):
-        refused = ballot.refusing(node.end, node.anywhere)
-        if refused is None and node.end % trie.config.grid == 0:
+        if not ballot.refusing(node.end, node.anywhere) and node.end % trie.config.grid == 0:
             deepest = node.end
     stored = {node.end: node for node in trie.walk(offer.key, offer.base)}
     for end in sorted(offer.slots):
         resident = _resident_with(offer.slots[end], stored.get(end))
-        if ballot.refusing(end, resident) is None and end % trie.config.grid == 0:
+        if not ballot.refusing(end, resident) and end % trie.config.grid == 0:
             deepest = end
     return deepest
 

@@ -48,6 +48,18 @@ class JobTable:
 
     # -- planning
 
+    def demand_region(self, node: Node) -> None:
+        """Errors: NOT_RESIDENT unless every component's region at `node` is on the device or the host."""
+        for component in self._trie.components:
+            for at in self._trie.region_nodes(node, component, node.end):
+                if not at.anywhere(component.name):
+                    raise CacheError(
+                        Kind.NOT_RESIDENT,
+                        "this boundary does not vote on device or host; plan with `any_tier` of a match",
+                        component=component.name,
+                        position=at.end,
+                    )
+
     def plan_region(self, node: Node, source: TierName, target: TierName, changes: Changes) -> Job | None:
         """A copy of the region pieces at `node` that are on `source` and not on `target`; None when there are none."""
         places = [

@@ -15,7 +15,7 @@ def match(trie: PageTrie, key: Key, limit: int) -> MatchResult:
         raise CacheError(Kind.UNALIGNED, "a key is whole pages; cut it with keys.page_key", tokens=len(key))
     on_device, on_any = Ballot(trie.components), Ballot(trie.components)
     device = deepest = last = trie.origin
-    refused: tuple[TreeComponent | None, TreeComponent | None] = (None, None)
+    refused: tuple[list[TreeComponent], list[TreeComponent]] = ([], [])
     full_tokens, grid = 0, trie.config.grid
     for node in trie.walk(key, trie.origin):
         if node.end > limit:
@@ -28,24 +28,21 @@ def match(trie: PageTrie, key: Key, limit: int) -> MatchResult:
         if node.end % grid:
             continue
         last, refused = node, refusals
-        if refusals[0] is None:
+        if not refusals[0]:
             device = node
-        if refusals[1] is None:
+        if not refusals[1]:
             deepest = node
-    miss = _explain(device, last, refused)
-    reachable = min(limit, len(key))
-    if miss is None and device.end < reachable - reachable % grid:
+    if device is not last:
+        miss: Miss | None = _explain(last, *refused)
+    elif device.end + grid <= min(limit, len(key)):
         miss = Miss(FULL, full_tokens, MissReason.NOT_CACHED)
+    else:
+        miss = None
     return MatchResult(trie.boundary(device), trie.boundary(deepest), full_tokens, miss)
 
 
-def _explain(
-    device: Node, last: Node, refused: tuple[TreeComponent | None, TreeComponent | None]
-) -> Miss | None:
+def _explain(last: Node, on_device: list[TreeComponent], on_any: list[TreeComponent]) -> Miss:
     """Who refused the last candidate on the path: who lacks the data, or else whose data are on the host only."""
-    on_device, on_any = refused
-    if last is device or on_device is None:
-        return None
-    if on_any is None:
-        return Miss(on_device.name, last.end, MissReason.ON_HOST)
-    return Miss(on_any.name, last.end, on_any.refusal)
+    if on_any:
+        return Miss(on_any[0].name, last.end, on_any[0].refusal)
+    return Miss(on_device[0].name, last.end, MissReason.ON_HOST)

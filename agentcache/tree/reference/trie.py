@@ -47,6 +47,11 @@ class PageTrie:
             at = at.above
         return at
 
+    def named(self, boundary: Boundary | None) -> Node | None:
+        """The node of a boundary; None for the root, which nobody can reference. Errors: STALE_BOUNDARY."""
+        node = self.node(boundary) if boundary else self.origin
+        return node if node.end else None
+
     def boundary(self, node: Node) -> Boundary:
         return Boundary(node.ref, node.end, self.epoch)
 
@@ -108,12 +113,15 @@ class PageTrie:
     def lose(self, node: Node, name: ComponentName, tier: TierName, changes: Changes) -> None:
         """Free one copy. A node that loses its last FULL goes, with all that lies below it."""
         self._free_copy(node, name, tier, changes)
-        if node.anywhere(FULL):
-            return
+        if not node.anywhere(FULL):
+            self.remove(node, changes)
+
+    def remove(self, node: Node, changes: Changes) -> None:
+        """Free every copy at and below a node, deepest first, and take the nodes out of the tree."""
         for at in reversed(list(subtree(node))):
-            for component in self.components:
-                for held in list(at.cells[component.name].slots):
-                    self._free_copy(at, component.name, held, changes)
+            for name, cell in at.cells.items():
+                for tier in list(cell.slots):
+                    self._free_copy(at, name, tier, changes)
             del at.above.children[at.child_key()]
             del self._nodes[at.serial]
 

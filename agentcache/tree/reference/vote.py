@@ -16,19 +16,17 @@ class Ballot:
     def __init__(self, components: Iterable[TreeComponent]) -> None:
         self._validators = [(component, component.accepts()) for component in components]
 
-    def refusing(self, end: int, resident: Callable[[ComponentName], bool]) -> TreeComponent | None:
-        """The first component, in spec order, that refuses a boundary at `end`; None when all accept."""
-        refusing = None
-        for component, accept in self._validators:
-            if not accept(end, resident(component.name)) and refusing is None:
-                refusing = component
-        return refusing
+    def refusing(self, end: int, resident: Callable[[ComponentName], bool]) -> list[TreeComponent]:
+        """The components that refuse a boundary at `end`, in spec order; empty when all accept."""
+        return [
+            component for component, accept in self._validators if not accept(end, resident(component.name))
+        ]
 
 
 def votable(node: Node, components: Iterable[TreeComponent], grid: int) -> list[Node]:
     """The nodes at or above `node` whose ends vote on device or host, shallowest first."""
     ballot = Ballot(components)
-    return [at for at in path_to(node) if ballot.refusing(at.end, at.anywhere) is None and at.end % grid == 0]
+    return [at for at in path_to(node) if not ballot.refusing(at.end, at.anywhere) and at.end % grid == 0]
 
 
 def deepest_votable(node: Node, components: Iterable[TreeComponent], grid: int) -> Node | None:
