@@ -105,9 +105,7 @@ async def _compare_cold(
 
 
 def _turns(trace: Trace, limits: Limits) -> int:
-    """How many turns the replay will send, for the progress bar; 0 (not known) for a whole trace."""
-    if limits.sessions == NO_LIMIT:
-        return 0
+    """How many turns the replay will send. Reads what will be replayed, so a broken trace fails before the start."""
     return sum(min(len(one.calls), limits.turns) for one in islice(trace.sessions(), limits.sessions))
 
 

@@ -56,7 +56,7 @@ async def run_demo(plan: DemoPlan, console: Console, clock: Clock) -> DemoResult
         console.print(f"Ready at {worker.url} after {(clock.now_ns() - begun_ns) / 1e9:.0f} s")
         identity, together = await _passes(plan, sessions, client, console, clock)
     seconds = (clock.now_ns() - begun_ns) / 1e9
-    result = DemoResult(plan.model, size, identity, together, seconds)
+    result = DemoResult(client.model, size, identity, together, seconds)
     plan.out.parent.mkdir(parents=True, exist_ok=True)
     plan.out.write_text(json.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
     return result

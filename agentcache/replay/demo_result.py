@@ -117,7 +117,7 @@ class DemoResult:
 
 def _table(result: DemoResult) -> Table:
     cold, warm, together = result.identity.cold, result.identity.warm, result.together.played
-    table = Table(title=f"{result.model}, float32, {result.size.sessions} sessions", title_justify="left")
+    table = Table(title=f"{result.model}, float32: {result.size.sessions} sessions", title_justify="left")
     for name in ("", "cache off", "cache on", "cache on, all at once"):
         table.add_column(name, justify="left" if not name else "right")
     passes = (cold, warm, together)
@@ -130,8 +130,8 @@ def _table(result: DemoResult) -> Table:
     compared = (result.alone, result.at_once)
     table.add_row("same first logits", "", *(_share(c, c.logits_differ) for c in compared))
     table.add_row("same greedy tokens", "", *(_share(c, c.outputs_differ) for c in compared))
-    table.add_row("references, open", "", "", str(result.together.while_open.markers))
-    table.add_row("references, closed", "", str(result.identity.left), str(result.together.left))
+    table.add_row("references while open", "", "", str(result.together.while_open.markers))
+    table.add_row("references once closed", "", str(result.identity.left), str(result.together.left))
     table.caption = (
         "first token: median time; same: as with the cache off; references: while open, once closed"
     )

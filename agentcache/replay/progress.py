@@ -21,7 +21,7 @@ class Steps:
         self._total = total
         self._clock = clock
         self._bar = bar
-        self._task = bar.add_task(title, total=total or None)
+        self._task = bar.add_task(title, total=total)
         self._said_ns = clock.now_ns()
 
     def advance(self, _: Outcome) -> None:
@@ -35,13 +35,12 @@ class Steps:
         now_ns = self._clock.now_ns()
         if now_ns - self._said_ns >= LINE_EVERY_NS or self.done == self._total:
             self._said_ns = now_ns
-            of = f" of {self._total}" if self._total else ""
-            self._bar.console.print(f"{self._title}: {self.done}{of} turns", highlight=False)
+            self._bar.console.print(f"{self._title}: {self.done} of {self._total} turns", highlight=False)
 
 
 @contextmanager
 def steps(title: str, total: int, console: Console, clock: Clock) -> Iterator[Steps]:
-    """Show a pass of `total` turns (0: not known) until the block ends."""
+    """Show a pass of `total` turns until the block ends."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
