@@ -18,9 +18,9 @@ from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
 from agentcache.executor import Executor
 from agentcache.holdings import Closed, Holding, SessionView, holdings, session_view
-from agentcache.keys import Key, Namespace, page_key
+from agentcache.keys import Key, Namespace
 from agentcache.pools.api import Pool
-from agentcache.sessions import Opened, SessionFacts, SessionRegistry, Ticket
+from agentcache.sessions import Opened, SessionRegistry, Ticket
 from agentcache.stats import CacheStats, Stats
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.turns import ActiveTurn, Ledger, Prompt
@@ -98,6 +98,11 @@ class UnifiedRadixCache:
         """Let go of a request that never began. Errors: LEASE_REUSED."""
         self._sessions.leave(ticket, self._clock.now_ns())
 
+    def peek(self, prompt: Prompt) -> int:
+        """How many tokens a turn with this prompt would reuse now; leaves no trace. Errors: BAD_REQUEST."""
+        path, limit = prompt.asks(self.config.page_tokens)
+        return self._core.peek(path, limit).device.length
+
     def begin(self, ticket: Ticket, prompt: Prompt) -> ActiveTurn:
         """Admit a request: match its prompt, protect what it can reuse, take its place in the session's order.
 
@@ -106,9 +111,8 @@ class UnifiedRadixCache:
         if not self._sessions.is_queued(ticket):
             raise CacheError(Kind.LEASE_REUSED, "a ticket is used once: begin or leave", ticket=ticket.number)
         now = self._clock.now_ns()
-        tokens, limit = (prompt.tokens, prompt.limit) if prompt.reuse else (NO_SLOTS, 0)
-        path = page_key(tokens, prompt.namespace, self.config.page_tokens)
-        match = self._core.match(path, max(0, min(limit, len(path))), now)
+        path, limit = prompt.asks(self.config.page_tokens)
+        match = self._core.match(path, limit, now)
         locked = self._core.lock(match.device, now)
         start_seq = self._sessions.begin(ticket, now)
         self._ledger.open(ticket.number)
@@ -246,12 +250,21 @@ class UnifiedRadixCache:
     def session(self, session: str) -> SessionView:
         """One session as it is, with what it references. Errors: BAD_SESSION_ID, SESSION_UNKNOWN."""
         self.sweep()
-        return self._view(self._sessions.look(session, None, self._clock.now_ns()))
+        facts = self._sessions.look(session, None, self._clock.now_ns())
+        return session_view(
+            facts, self._release(facts.session, facts.generation, ReleaseMode.PREVIEW), self.config.specs
+        )
 
     def sessions(self) -> tuple[SessionView, ...]:
         """The open sessions, oldest first. Cost: of a close's preview for each."""
         self.sweep()
-        return tuple(self._view(facts) for facts in self._sessions.open_sessions(self._clock.now_ns()))
+        is_open = self._sessions.open_sessions(self._clock.now_ns())
+        return tuple(
+            session_view(
+                facts, self._release(facts.session, facts.generation, ReleaseMode.PREVIEW), self.config.specs
+            )
+            for facts in is_open
+        )
 
     def sweep(self) -> int:
         """Let idle leases run out: their references go, their data stays. Answers how many did."""
@@ -328,10 +341,6 @@ class UnifiedRadixCache:
         self._executor.apply(released.effects)
         self._executor.settle()
         return released
-
-    def _view(self, facts: SessionFacts) -> SessionView:
-        held = self._release(facts.session, facts.generation, ReleaseMode.PREVIEW)
-        return session_view(facts, held, self.config.specs)
 
 
 def _by_component(pieces: tuple[Piece, ...]) -> dict[ComponentName, Slots]:

@@ -10,6 +10,8 @@ from agentcache.keys import Key, Namespace, page_key
 from agentcache.sessions import Ticket
 from agentcache.types import NO_SLOTS, ComponentName, Locked, Miss, Slots, Tokens
 
+NO_TOKENS: Tokens = NO_SLOTS
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
@@ -26,6 +28,11 @@ class Prompt:
     limit: int
     reuse: bool = True
     priority: int = 0
+
+    def asks(self, page_tokens: int) -> tuple[Key, int]:
+        """The path to match and the deepest boundary on it that will do. Errors: BAD_REQUEST for bad tokens."""
+        path = page_key(self.tokens if self.reuse else NO_TOKENS, self.namespace, page_tokens)
+        return path, max(0, min(self.limit, len(path)))
 
 
 @dataclass(slots=True, eq=False)

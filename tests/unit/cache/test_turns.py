@@ -84,6 +84,15 @@ def test_ticket_is_used_once(world: World) -> None:
     world.finish(turn)
 
 
+def test_peek_says_what_begin_would_reuse_and_leaves_no_trace(world: World) -> None:
+    world.turn(text(1, 24))
+    before = world.core.snapshot(), world.cache.stats()
+    asked = [Prompt(text(1, 30), HOME, limit) for limit in (29, 23, 7)]
+    assert [world.cache.peek(prompt) for prompt in asked] == [24, 0, 0]
+    assert world.cache.peek(Prompt(text(1, 30), HOME, 29, reuse=False)) == 0
+    assert (world.core.snapshot(), world.cache.stats()) == before
+
+
 # reserve and return
 
 
