@@ -14,9 +14,7 @@ from torch import Tensor
 
 from agentcache.engine.adapter import Model
 from agentcache.engine.runner import RequestState, Runner, RunnerConfig, describe_model, load_runner
-from agentcache.errors import CacheError
 from agentcache.types import (
-    FULL,
     Boundary,
     Checkpoint,
     ComponentName,
@@ -24,7 +22,9 @@ from agentcache.types import (
     Lease,
     Locked,
     NodeRef,
+    Path,
     Piece,
+    Window,
 )
 
 PAGE, GRID = 16, 32
@@ -33,10 +33,7 @@ SLOTS = 48
 
 def runner_of(model: Model, page: int = PAGE, grid: int = GRID, device: str = "cpu") -> Runner:
     """A runner with 48 slots in every pool."""
-    try:
-        names = [spec.name for spec in describe_model(model, page, grid)]
-    except CacheError:
-        names = [FULL]
+    names = [spec.name for spec in describe_model(model, page, grid)]
     return load_runner(model, RunnerConfig(page, grid, device, dict.fromkeys(names, SLOTS), threads=1))
 
 
@@ -72,6 +69,13 @@ class Shelf:
         """Save everything between `start` and the state's length (a multiple of the grid), as an engine does."""
         self.runner.save(state, [self._offer(spec, start, state.length) for spec in self._specs()])
 
+    def publish_pages(self, state: RequestState, boundary: int) -> None:
+        """Save the pages and the windows of a boundary that the state may have passed; no checkpoint."""
+        pieces = [
+            self._offer(spec, 0, boundary) for spec in self._specs() if isinstance(spec.rule, Path | Window)
+        ]
+        self.runner.save(state, pieces)
+
     def hold(self, component: ComponentName, places: Iterable[int]) -> None:
         """Give slots to places without writing them."""
         for place in places:
@@ -89,7 +93,10 @@ class Shelf:
         if isinstance(spec.rule, Checkpoint):
             self.hold(spec.name, [end])
             return Piece(spec.name, end, end, self._slots(spec, [end]))
-        pages = range(start // self.runner.config.page_tokens, end // self.runner.config.page_tokens)
+        page_tokens = self.runner.config.page_tokens
+        if isinstance(spec.rule, Window):
+            start = max(start, spec.rule.region(end, page_tokens).start)
+        pages = range(start // page_tokens, end // page_tokens)
         self.hold(spec.name, pages)
         return Piece(spec.name, start, end, self._slots(spec, pages))
 

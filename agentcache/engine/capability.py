@@ -22,7 +22,7 @@ class Capability:
     `specs` are the components with their slot sizes, FULL first (0 bytes for a model without full attention).
     `prompt_only`: decoded state differs from prefilled state by more than rounding, so only pages computed from
     prompts may be published. `reason` is one sentence for people. `checkpoint_every_page`: states exist at every page
-    and not only at ends of forwards.
+    and not only at ends of forwards. `batched_decode`: requests decode together; else the runner takes them in turn.
     """
 
     specs: tuple[ComponentSpec, ...]
@@ -33,6 +33,7 @@ class Capability:
     dtype: str
     vocab_size: int
     checkpoint_every_page: bool = False
+    batched_decode: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,15 +28,16 @@ class ModelAdapter:
         """Run `n` new tokens of every row; logits of the last `keep`.
 
         Shapes  tokens: int64[rows, n] -> [rows, keep, vocab] in the model's type
-        A single row runs without a mask, the exact path. Several rows run with the mask of their padding.
+        A single row runs without a mask, the exact path. Several rows run with the mask of their padding, which
+        only attention needs: a purely recurrent model would multiply its input by it.
         """
         count = tokens.shape[1]
         pads = torch.tensor(rows.pads, device=self.device)[:, None]
         places = torch.arange(rows.end + count, device=self.device)[None]
-        alone = len(rows.pads) == 1 and rows.pads[0] == 0
+        masked = bool(rows.slabs) and rows.pads != [0]
         output = self.model(
             input_ids=tokens,
-            attention_mask=None if alone else (places >= pads).long(),
+            attention_mask=(places >= pads).long() if masked else None,
             position_ids=places[:, rows.end :] - pads,
             cache=rows.cache,
             use_cache=True,

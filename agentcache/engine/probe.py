@@ -1,9 +1,10 @@
 """The load-time examination: may this model continue from a cache, and how? It degrades instead of answering wrongly.
 
-Four questions, on random tokens: does a restored copy continue exactly like the original, with an unrelated request
+Five questions, on random tokens: does a restored copy continue exactly like the original, with an unrelated request
 run in between (catches state kept outside the cache)? Does a continuation of many tokens match the model without a
 cache? Does one token at a time (Mamba1 kernels ignore the state in longer forwards)? Does decoding leave the same state
-as prefilling (Mamba2 variants that clamp the step only in prefill do not)?
+as prefilling (Mamba2 variants that clamp the step only in prefill do not)? Do two requests of different length decode
+together as they do alone?
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,13 @@ from agentcache.errors import CacheError, Kind
 
 PROMPT_TOKENS = 64
 CONTINUED_TOKENS = 32
+SHORT_TOKENS = 17
 SEVERAL_TOKENS = 4  # short forwards: each depends on what was restored
+REFUSALS = (
+    RuntimeError,
+    ValueError,
+    NotImplementedError,
+)  # what a model's forward says to input it cannot take
 TWIN_PARAMETERS = 1 << 28  # up to here a low-precision model is examined in float32
 
 
@@ -43,6 +50,7 @@ class Finding:
     reuse: ReuseClass
     reason: str
     prompt_only: bool
+    batched_decode: bool
     sample: Rows
 
 
@@ -57,12 +65,15 @@ def examine(model: ModelAdapter, spare_tokens: int) -> Finding:
         return _examine(model, spare_tokens)
     except CacheError as refusal:
         return _not_reusable(refusal.message)
-    except FORWARD_FAILURES as bad:
-        return _not_reusable(f"it does not run on our cache layers ({type(bad).__name__}: {str(bad)[:120]})")
+    except REFUSALS as bad:
+        return _not_reusable(f"it does not continue on our cache layers ({_said(bad)})")
 
 
 def _examine(model: ModelAdapter, spare_tokens: int) -> Finding:
-    native = _Examination(model, spare_tokens)
+    try:
+        native = _Examination(model, spare_tokens)
+    except FORWARD_FAILURES as bad:
+        return _not_reusable(f"it does not run on our cache layers ({_said(bad)})")
     if not native.restores_exactly():
         return _not_reusable("a restored copy continues differently, so it keeps state outside the cache")
     twin = float32_twin(model.model, TWIN_PARAMETERS)
@@ -74,12 +85,15 @@ def _truth(model: ModelAdapter, tokens: Tensor) -> Tensor:
     try:
         return model.forward_without_cache(tokens, CONTINUED_TOKENS)
     except FORWARD_FAILURES as bad:
-        message = f"the model does not run ({type(bad).__name__}: {str(bad)[:120]})"
-        raise CacheError(Kind.UNSUPPORTED_MODEL, message) from bad
+        raise CacheError(Kind.UNSUPPORTED_MODEL, f"the model does not run ({_said(bad)})") from bad
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:120]}"
 
 
 def _not_reusable(why: str) -> Finding:
-    return Finding(ReuseClass.NOT_REUSABLE, f"not reusable: {why}", False, Rows((), 0))
+    return Finding(ReuseClass.NOT_REUSABLE, f"not reusable: {why}", False, False, Rows((), 0))
 
 
 class _Examination:
@@ -97,7 +111,7 @@ class _Examination:
         """A copy continues like the original, whatever ran in between: with the same bits on a CPU."""
         original, restored = self._copy(), self._copy()
         once = self._continue(original, SEVERAL_TOKENS)
-        self.model.forward(_tokens(self.model, 17, seed=1), Rows(self.plans, self.spare_tokens))
+        self.model.forward(_tokens(self.model, SHORT_TOKENS, seed=1), Rows(self.plans, self.spare_tokens))
         allowed = 0.0 if self.model.device.type == "cpu" else PRECISE.logits
         return _error(self._continue(restored, SEVERAL_TOKENS), once) <= allowed
 
@@ -111,18 +125,32 @@ class _Examination:
         if single > tolerance.logits:
             return _not_reusable(f"continuing from a cache is wrong even token by token (error {single:.2g})")
         if several > tolerance.logits or lost > tolerance.states:
-            reason = f"its forwards of several tokens ignore the restored state (error {several:.2g})"
-            return Finding(ReuseClass.TOKEN_BY_TOKEN, f"token by token: {reason}", False, sample)
-        return self._reusable(several, _state_distance(whole, decoded), tolerance, sample)
-
-    def _reusable(self, error: float, distance: float, tolerance: Tolerance, sample: Rows) -> Finding:
-        reason = f"reusable: continues from a restored cache (error {error:.1e} against no cache)"
+            reason = f"token by token: its forwards of several tokens ignore the restored state (error {several:.2g})"
+            return Finding(ReuseClass.TOKEN_BY_TOKEN, reason, False, self._batches(tolerance), sample)
+        reason = f"reusable: continues from a restored cache (error {several:.1e} against no cache)"
+        distance = _state_distance(whole, decoded)
         differs = distance > tolerance.states
         if differs:
             reason += (
                 f"; decoding leaves another state than prefilling ({distance:.1e}): only prompts are kept"
             )
-        return Finding(ReuseClass.REUSABLE, reason, differs, sample)
+        return Finding(ReuseClass.REUSABLE, reason, differs, self._batches(tolerance), sample)
+
+    def _batches(self, tolerance: Tolerance) -> bool:
+        """Two rows of different length decode one token together as they do alone."""
+        short = Rows(self.plans, self.spare_tokens)
+        self.model.forward(self.tokens[:, :SHORT_TOKENS], short)
+        rows = merge([(self.prompt, 0), (short, 0)], row_capacity=2)
+        following = self.tokens[:, [PROMPT_TOKENS, SHORT_TOKENS]]
+        alone = [
+            self.model.forward(following[:, :1], self._copy()),
+            self.model.forward(following[:, 1:], short),
+        ]
+        try:
+            together = self.model.forward(following.T, rows)
+        except REFUSALS:
+            return False
+        return _error(together, torch.cat(alone)) <= tolerance.logits
 
     def _copy(self) -> Rows:
         return merge([(self.prompt, 0)], row_capacity=1)

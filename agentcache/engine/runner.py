@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from agentcache.engine.adapter import FORWARD_FAILURES, Model, read_layers
+from agentcache.engine.adapter import FORWARD_FAILURES, Model
 from agentcache.engine.batch import DecodeBatch, RequestState
 from agentcache.engine.capability import Capability, ReuseClass, RunnerConfig
 from agentcache.engine.forward import ModelAdapter
@@ -76,12 +76,22 @@ class Runner:
         """Make an empty state continue at the boundary of `locked`, from copies of its slots.
 
         Caller  holds the lease; `state` is new
+        Errors  CacheError(NOT_RESIDENT) when a piece is not the whole region of its component
         Cost    one gather of the region's bytes
         """
-        if locked.boundary.length:
-            for piece in locked.pieces:
-                self._restore_piece(state, piece)
-            state.rows.end = locked.boundary.length
+        boundary = locked.boundary.length
+        if not boundary:
+            return
+        pieces = {piece.component: piece for piece in locked.pieces}
+        for spec in self.capability.specs:
+            region = spec.rule.region(boundary, self.config.page_tokens)
+            piece = pieces.get(spec.name, Piece(spec.name, 0, 0))
+            if (piece.start, piece.end) != (region.start, region.end):
+                raise CacheError(
+                    Kind.NOT_RESIDENT, "not the region of this boundary", piece=piece, boundary=boundary
+                )
+            self._restore_piece(state, piece)
+        state.rows.end = boundary
 
     @torch.inference_mode()
     def prefill(self, state: RequestState, tokens: Tokens | Sequence[int]) -> Tensor:
@@ -113,8 +123,9 @@ class Runner:
         One state runs alone on the exact path. Several run as one right-aligned batch, whose bits differ from
         running alone by rounding only.
         """
-        if len(states) == 1:
-            return self.prefill(states[0], tokens)[None]
+        if len(states) == 1 or not self.capability.batched_decode:
+            pairs = zip(states, tokens, strict=True)
+            return torch.stack([self.prefill(state, [token]) for state, token in pairs])
         self._batch.assemble(states)
         given = dict(zip([state.row for state in states], tokens, strict=True))
         by_row = self._tensor([[int(given[row])] for row in range(len(states))])
@@ -186,12 +197,6 @@ class RecomputingRunner(Runner):
     def save(self, state: RequestState, pieces: Sequence[Piece]) -> None:
         """Nothing to save: pages of this model carry no bytes."""
 
-    @torch.inference_mode()
-    def decode(self, states: Sequence[RequestState], tokens: Sequence[int]) -> Tensor:
-        return torch.stack(
-            [self.prefill(state, [token]) for state, token in zip(states, tokens, strict=True)]
-        )
-
     def drop(self, state: RequestState) -> None:
         state.tokens.clear()
 
@@ -221,6 +226,7 @@ def load_runner(model: Model, config: RunnerConfig) -> Runner:
         context_tokens=adapter.context_tokens,
         dtype=adapter.dtype,
         vocab_size=adapter.vocab_size,
+        batched_decode=finding.batched_decode,
     )
     kind = RecomputingRunner if finding.reuse is ReuseClass.NOT_REUSABLE else Runner
     return kind(adapter, config, capability, finding.sample)
@@ -230,15 +236,15 @@ def load_runner(model: Model, config: RunnerConfig) -> Runner:
 def describe_model(model: Model, page_tokens: int, grid_tokens: int) -> tuple[ComponentSpec, ...]:
     """The components of a model with their slot bytes, to choose pool sizes before `load_runner`.
 
-    Errors  CacheError(UNSUPPORTED_MODEL) for a model that does not run on our cache layers: it needs FULL only
+    A model that does not run on our cache layers has FULL only, without bytes.
     Cost    one short forward
     """
     adapter = ModelAdapter(model)
-    sample = Rows(read_layers(model.config), 0)
     try:
+        sample = Rows(adapter.layers(), 0)
         adapter.forward(torch.zeros(1, 8, dtype=torch.int64, device=adapter.device), sample)
-    except FORWARD_FAILURES as bad:
-        raise CacheError(Kind.UNSUPPORTED_MODEL, f"it does not run on our cache layers: {bad}") from bad
+    except (CacheError, *FORWARD_FAILURES):
+        sample = Rows((), 0)
     return read_layout(sample).specs(page_tokens, grid_tokens)
 
 
