@@ -65,7 +65,8 @@ class Accepted:
 class Admitted:
     """The request's computation begins: `cached_tokens` are restored, `full_tokens` is what FULL alone had.
 
-    `miss` says what stopped the vote before the last candidate (None: nothing did).
+    `miss` says what stopped the vote before the last candidate (None: nothing did); `parent_ignored` that the session's
+    named parent is unknown, closed, malformed or not the one on record.
     """
 
     request_id: str
@@ -75,6 +76,7 @@ class Admitted:
     session: SessionId | None
     generation: int
     state: SessionState
+    parent_ignored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

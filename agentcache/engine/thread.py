@@ -7,7 +7,7 @@ condition while there is nothing to do, and wakes at least once a second so that
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -80,7 +80,7 @@ class EngineThread:
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[Event]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """Admitted, Token …, Finished. Closing the iterator early (the client has gone) aborts the request.
 
         Errors  as Engine.submit, and SHUTTING_DOWN; raised at the first step of the iteration

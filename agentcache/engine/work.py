@@ -63,6 +63,7 @@ class Work:
             ticket.session,
             ticket.generation,
             ticket.state,
+            ticket.parent_ignored,
         )
 
     def said(self, logits: Tensor, clock: Clock) -> Token | FinishReason:
