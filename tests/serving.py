@@ -1,22 +1,25 @@
 """A worker for tests: the real engine on a model of a few hundred thousand weights, driven without sockets."""
 
 import asyncio
-import itertools
 import json
 import shutil
-from collections.abc import Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
+from agentcache.config import Settings
 from agentcache.engine.adapter import build_random, make_config
+from agentcache.engine.build import build_engine, load_tokenizer_for
 from agentcache.engine.engine import Engine
 from agentcache.engine.models import FULL, RECURRENT, WINDOW
 from agentcache.engine.tokenizer import ASSETS
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
+from agentcache.worker.serve import make_worker
 
 CONTEXT_TOKENS = 4096
 _FIELDS: dict[str, object] = {
@@ -54,9 +57,34 @@ def save_tiny_checkpoint(folder: Path) -> Path:
     return folder
 
 
+def tiny_settings(checkpoint: Path, **changes: Any) -> Settings:
+    """Pages of 4 tokens, chunks of 32, and pools of a few hundred pages."""
+    small = {"page_tokens": 4, "grid_tokens": 32, "full_slots": 1024, "swa_slots": 256, "mamba_slots": 64}
+    return Settings(**{"model": str(checkpoint), "threads": 1, **small, **changes})
+
+
+def started_worker(checkpoint: Path, **changes: Any) -> Worker:
+    """A worker whose engine thread runs. Caller: awaits `worker.thread.stop(0)` in the end."""
+    settings = tiny_settings(checkpoint, **changes)
+    worker = make_worker(build_engine(settings), load_tokenizer_for(settings), settings)
+    worker.thread.start()
+    return worker
+
+
+@asynccontextmanager
+async def own_worker(checkpoint: Path, **changes: Any) -> AsyncIterator[Worker]:
+    """A worker for one test, with settings of its own; nothing may be left when the test is done."""
+    worker = started_worker(checkpoint, **changes)
+    try:
+        yield worker
+        await worker.thread.call(nothing_left)
+    finally:
+        await worker.thread.stop(0)
+
+
 def nothing_left(engine: Engine) -> None:
     """Nothing runs or waits, no slot is leased, no session is queued or running, and the cache is sound."""
-    assert engine.idle()
+    assert engine.active() == ()
     engine.cache.check()
     stats = engine.cache.stats()
     assert stats.active_turns == 0
@@ -129,9 +157,3 @@ class Call:
         async with self._news:
             self.sent.append(message)
             self._news.notify_all()
-
-
-def numbered_ids() -> Callable[[], str]:
-    """Ids that a test can foresee: 00000001, 00000002, …"""
-    numbers = itertools.count(1)
-    return lambda: f"{next(numbers):032d}"

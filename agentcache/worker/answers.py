@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentcache.engine.api import Admitted
-from agentcache.worker.headers import why
 from agentcache.worker.reading import Outcome, Piece
 from agentcache.worker.tools import Called, Part, Said
 
@@ -127,7 +126,7 @@ def tier_details(cached_tokens: int) -> Json:
     return {"device": cached_tokens, "host": 0, "external": 0}
 
 
-def extension(admitted: Admitted, outcome: Outcome, reuse: bool) -> Json:
+def extension(admitted: Admitted, outcome: Outcome, why: str) -> Json:
     """Our own object beside OpenAI's fields, in every answer (in a stream: with the finish reason).
 
     `first_logits_sha256` is there when the request asked for `agentcache.logits_digest`.
@@ -136,7 +135,7 @@ def extension(admitted: Admitted, outcome: Outcome, reuse: bool) -> Json:
         "session": admitted.session,
         "generation": admitted.generation,
         "state": str(admitted.state),
-        "why": why(admitted, reuse),
+        "why": why,
         "cached_tokens": admitted.cached_tokens,
         "full_tokens": admitted.full_tokens,
         "cached_tokens_details": tier_details(admitted.cached_tokens),

@@ -41,10 +41,11 @@ def read_chat(fields: Fields) -> ChatRequest:
     if not messages:
         raise CacheError(Kind.EMPTY_PROMPT, "messages must hold at least one message", param="messages")
     tools = tuple(_tool(inner) for inner in fields.objects("tools"))
+    choice = _choice(fields)
     return ChatRequest(
         messages=messages,
         tools=tools,
-        parse_calls=bool(tools) and _choice(fields) == "auto",
+        parse_calls=bool(tools) and choice == "auto",
         one_call=not fields.flag("parallel_tool_calls", default=True),
         options=options,
     )

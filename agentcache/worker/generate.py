@@ -9,12 +9,21 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from agentcache.engine.api import Admitted, GenerateRequest
+from agentcache.engine.runner import ReuseClass
 from agentcache.errors import CacheError
-from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension, usage, usage_chunk
+from agentcache.worker.answers import ChatShape, Head, Json, Shape, TextShape, extension, usage, usage_chunk
 from agentcache.worker.body import ClientGoneError, parse_object, read_body, unless_gone
 from agentcache.worker.context import Worker
 from agentcache.worker.fields import Fields
-from agentcache.worker.headers import REUSE, Identity, RequestHeaders, answer_headers, read_identity
+from agentcache.worker.headers import (
+    REUSE,
+    Identity,
+    RawHeaders,
+    RequestHeaders,
+    answer_headers,
+    read_identity,
+    why_not_deeper,
+)
 from agentcache.worker.metrics import Facts
 from agentcache.worker.prompts import Prompted, chat_prompt, text_prompt
 from agentcache.worker.reading import Outcome, Piece, Reading, read_turn
@@ -38,9 +47,27 @@ class Asked:
     prompted: Prompted
     shape: Shape
 
-    @property
-    def reuse(self) -> bool:
-        return self.request.reuse
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A request that the engine has begun; `why` says in a few words why no more of it came from the cache."""
+
+    asked: Asked
+    admitted: Admitted
+    why: str
+
+    def headers(self) -> RawHeaders:
+        return answer_headers(self.admitted, self.asked.identity, self.asked.request.request_id, self.why)
+
+    def extension(self, outcome: Outcome) -> Json:
+        return extension(self.admitted, outcome, self.why)
+
+    def endings(self, outcome: Outcome) -> list[Json]:
+        """The chunk with the finish reason and, when asked for, the one with the usage."""
+        closing = {**self.asked.shape.closing(outcome), "agentcache": self.extension(outcome)}
+        if not self.asked.prompted.options.include_usage:
+            return [closing]
+        return [closing, usage_chunk(closing, outcome)]
 
 
 @dataclass(slots=True)
@@ -124,10 +151,9 @@ class GenerateEndpoint:
             admitted = await anext(turn)
             assert isinstance(admitted, Admitted)
             tally.session, tally.cached_tokens = admitted.session or "", admitted.cached_tokens
-            if asked.prompted.options.stream:
-                await self._stream(asked, admitted, turn, reply, tally)
-            else:
-                await self._whole(asked, admitted, turn, reply, tally)
+            served = Served(asked, admitted, self._why(asked, admitted))
+            answer = self._stream if asked.prompted.options.stream else self._whole
+            await answer(served, turn, reply, tally)
 
     async def _ask(self, headers: RequestHeaders, fields: Fields) -> Asked:
         """Everything that can be refused without the engine, then the request for it."""
@@ -152,23 +178,20 @@ class GenerateEndpoint:
         shape = self._api.shape(self._worker, request_id, options.token_ids)
         return Asked(request, identity, prompted, shape)
 
-    async def _stream(
-        self, asked: Asked, admitted: Admitted, turn: TurnItems, reply: Reply, tally: Tally
-    ) -> None:
-        await reply.open_stream(self._headers(asked, admitted))
-        await reply.events(asked.shape.opening())
+    async def _stream(self, served: Served, turn: TurnItems, reply: Reply, tally: Tally) -> None:
+        shape = served.asked.shape
+        await reply.open_stream(served.headers())
+        await reply.events(shape.opening())
         async for item in turn:
             if isinstance(item, Piece):
                 self._first(tally)
-                await reply.events(asked.shape.chunks(item))
+                await reply.events(shape.chunks(item))
             elif isinstance(item, Outcome):
                 tally.ended(item)
-                await reply.events(_endings(asked, admitted, item))
+                await reply.events(served.endings(item))
         await reply.end_stream()
 
-    async def _whole(
-        self, asked: Asked, admitted: Admitted, turn: TurnItems, reply: Reply, tally: Tally
-    ) -> None:
+    async def _whole(self, served: Served, turn: TurnItems, reply: Reply, tally: Tally) -> None:
         pieces: list[Piece] = []
         async for item in turn:
             if isinstance(item, Piece):
@@ -176,12 +199,14 @@ class GenerateEndpoint:
                 pieces.append(item)
             elif isinstance(item, Outcome):
                 tally.ended(item)
-                answer = asked.shape.whole(pieces, item)
-                said = {"usage": usage(item), "agentcache": extension(admitted, item, asked.reuse)}
-                await reply.whole(200, {**answer, **said}, self._headers(asked, admitted))
+                answer = served.asked.shape.whole(pieces, item)
+                said = {"usage": usage(item), "agentcache": served.extension(item)}
+                await reply.whole(200, {**answer, **said}, served.headers())
 
-    def _headers(self, asked: Asked, admitted: Admitted) -> list[tuple[bytes, bytes]]:
-        return answer_headers(admitted, asked.identity, asked.request.request_id, asked.reuse)
+    def _why(self, asked: Asked, admitted: Admitted) -> str:
+        if self._worker.info.reuse == ReuseClass.NOT_REUSABLE:
+            return "model not reusable"
+        return why_not_deeper(admitted) if asked.request.reuse else "reuse off"
 
     def _first(self, tally: Tally) -> None:
         tally.first_ns = tally.first_ns or self._worker.clock.now_ns()
@@ -207,12 +232,3 @@ def _reading(worker: Worker, prompted: Prompted) -> Reading:
     parser = ToolCallParser() if prompted.parse_calls else PlainText()
     stops = StopStrings(prompted.options.stops)
     return Reading(worker.tokenizer.detokenizer(), stops, parser, prompted.one_call)
-
-
-def _endings(asked: Asked, admitted: Admitted, outcome: Outcome) -> list[dict[str, object]]:
-    """The chunk with the finish reason and, when asked for, the one with the usage."""
-    said = extension(admitted, outcome, asked.reuse)
-    closing = {**asked.shape.closing(outcome), "agentcache": said}
-    if not asked.prompted.options.include_usage:
-        return [closing]
-    return [closing, usage_chunk(closing, outcome)]

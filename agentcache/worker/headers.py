@@ -83,7 +83,7 @@ def read_identity(headers: RequestHeaders, fields: Fields) -> Identity:
         return _anonymous(generation)
     parent = _parent(headers.text(PARENT))
     tag = SessionTag(
-        session=session_id(session, SESSION if named else "session_id"),
+        session=session_id(session, SESSION if headers.has(SESSION) else "session_id"),
         generation=generation,
         parent=parent,
         strict=headers.flag(STRICT, default=False),
@@ -109,25 +109,23 @@ def session_id(text: str, param: str) -> SessionId:
         raise CacheError(error.kind, error.message, param=param) from None
 
 
-def answer_headers(admitted: Admitted, identity: Identity, request_id: str, reuse: bool) -> RawHeaders:
+def answer_headers(admitted: Admitted, identity: Identity, request_id: str, why: str) -> RawHeaders:
     """What every answer says about its session and its hit."""
     said = {
         "x-request-id": request_id,
         STATE: str(admitted.state),
-        WHY: why(admitted, reuse),
+        WHY: why,
     }
     if admitted.session:
         said |= {SESSION: admitted.session, GENERATION: str(admitted.generation)}
-    if identity.parent_ignored:
+    if identity.parent_ignored or admitted.parent_ignored:
         said[PARENT] = "ignored"
     return [(name.encode(), value.encode("utf-8")) for name, value in said.items()]
 
 
-def why(admitted: Admitted, reuse: bool) -> str:
-    """Why the boundary is not deeper, in a few words: `no_checkpoint MAMBA at 4096`."""
+def why_not_deeper(admitted: Admitted) -> str:
+    """What stopped the vote, in a few words: `no_checkpoint MAMBA at 4096`."""
     miss = admitted.miss
-    if not reuse:
-        return "reuse off"
     if miss:
         return f"{miss.reason} {miss.component} at {miss.position}"
     return "full hit" if admitted.cached_tokens else "prompt too short"

@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Protocol
 
-from agentcache.engine.api import Admitted, Event, Finished, FinishReason, GenerateRequest, Token
+from agentcache.engine.api import Admitted, Finished, FinishReason, GenerateRequest, Token
 from agentcache.engine.thread import EngineThread
 from agentcache.errors import CacheError, Kind
 from agentcache.worker.stops import StopStrings
@@ -109,8 +109,7 @@ async def read_turn(
     Errors   as `EngineThread.generate`; CacheError(SHUTTING_DOWN) when the worker cut the turn
     """
     cached_tokens = 0
-    events = cast("AsyncGenerator[Event, None]", thread.generate(request))
-    async with aclosing(events):
+    async with aclosing(thread.generate(request)) as events:
         async for event in events:
             if isinstance(event, Admitted):
                 cached_tokens = event.cached_tokens

@@ -33,13 +33,10 @@ def serve(settings: Settings) -> int:
     Errors   CacheError(BAD_CONFIG) for an address that cannot be had; as `build_engine`
     """
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
-    listener = bind(settings.host, settings.port)
-    engine = build_engine(settings)
-    worker = make_worker(engine, load_tokenizer_for(settings), settings)
-    url = url_of(listener)
-    return asyncio.run(
-        run(worker, listener, settings.grace_s, lambda: print(banner(worker.info, url), flush=True))
-    )
+    with bind(settings.host, settings.port) as listener:
+        worker = make_worker(build_engine(settings), load_tokenizer_for(settings), settings)
+        url = url_of(listener)
+        return asyncio.run(run(worker, listener, settings.grace_s, lambda: _announce(worker, url)))
 
 
 def make_worker(engine: Engine, tokenizer: ChatTokenizer, settings: Settings) -> Worker:
@@ -136,6 +133,10 @@ def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _announce(worker: Worker, url: str) -> None:
+    print(banner(worker.info, url), flush=True)
 
 
 def _abort_all(engine: Engine) -> None:

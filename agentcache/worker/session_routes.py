@@ -160,7 +160,7 @@ def closed_json(closed: Closed) -> Json:
 
 
 def _flush(engine: Engine) -> None:
-    if not engine.idle():
+    if engine.active():
         raise CacheError(Kind.IN_USE, "requests are running or waiting: flush when the worker is idle")
     engine.cache.flush()
 
