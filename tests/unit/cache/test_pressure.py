@@ -89,6 +89,7 @@ def test_moves_in_flight_keep_their_slots() -> None:
     assert world.cache.reserve(turn, {FULL: 10}) is not None
     world.cache.check()
     world.finish(turn)
+    assert world.hit(text(2, 64)) == 64, "the room that came free was enough"
 
 
 # events and counters

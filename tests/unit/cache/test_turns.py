@@ -124,14 +124,15 @@ def test_reserve_evicts_what_is_short_and_no_locked_page(world: World) -> None:
 
 
 def test_reserve_that_cannot_be_met_evicts_nothing(world: World) -> None:
-    """All or nothing holds for the cached data of others too: MAMBA could be met, SWA could not."""
+    """All or nothing holds for the cached data of others too: FULL could be met, SWA could not."""
     world.turn(text(1, 64))
+    world.turn(text(2, 64))
     holder = world.begin(text(1))
-    asker = world.begin(text(2))
-    assert world.cache.reserve(asker, {FULL: 2, SWA: 15, MAMBA: 8}) is None
+    asker = world.begin(text(3))
+    assert world.cache.reserve(asker, {FULL: 4, SWA: 15}) is None
     world.finish(holder)
     world.finish(asker)
-    assert world.hit(text(1, 64)) == 64
+    assert world.hit(text(2, 64)) == 64
     assert world.cache.stats().turns.evicted_slots == {}
 
 
@@ -294,6 +295,13 @@ def test_finish_marks_frontier_and_last_user_message(world: World) -> None:
     assert world.frontiers("s") == [(40, 24)]
 
 
+def test_finish_marks_generated_pages_too(world: World) -> None:
+    turn = world.begin(text(1, 20), "s")
+    world.compute(turn, text(1, 32))  # twelve tokens more than the prompt had
+    world.finish(turn, user_end=20)
+    assert world.frontiers("s") == [(32, 0)]
+
+
 def test_finish_finds_its_frontier_after_evictions_elsewhere(world: World) -> None:
     """Boundaries taken before an eviction are stale; the marker is voted anew."""
     world.turn(text(2, 64))
@@ -334,3 +342,10 @@ def test_cold_turn_neither_reads_nor_writes(world: World) -> None:
     assert world.frontiers("s") == [(24, 24)]
     counts = world.cache.stats().turns
     assert (counts.turns, counts.cold_turns) == (1, 1)
+
+
+def test_cold_turn_of_a_new_generation_registers_nothing(world: World) -> None:
+    world.turn(text(1, 24), "s")
+    world.cache.open_session("s", fence=True)
+    world.finish(world.begin(text(2, 24), "s", reuse=False))
+    assert world.frontiers("s") == [(24, 24)]
