@@ -104,7 +104,7 @@ class Shelf:
         page_tokens = self.runner.config.page_tokens
         region = spec.rule.region(boundary, page_tokens)
         if isinstance(spec.rule, Checkpoint):
-            return Piece(spec.name, boundary, boundary, self._slots(spec, [boundary]))
+            return Piece(spec.name, boundary, boundary, self._slots(spec, [boundary] if boundary else []))
         pages = range(region.start // page_tokens, region.end // page_tokens)
         return Piece(spec.name, region.start, region.end, self._slots(spec, pages))
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
@@ -189,7 +190,7 @@ def make_config(model_type: str, fields: Mapping[str, object]) -> Config:
     try:
         family: Any = CONFIG_MAPPING[model_type]
         config: Config = family(**fields)
-    except (TypeError, ValueError) as bad:
+    except (TypeError, ValueError, StrictDataclassError) as bad:
         raise CacheError(Kind.BAD_CONFIG, f"{model_type} refuses these fields: {bad}") from bad
     return config
 
@@ -237,7 +238,7 @@ def load_model(source: str | Path, dtype: str = "float32", device: str = "cpu") 
         )
     except (KeyError, ValueError) as bad:
         raise CacheError(Kind.UNSUPPORTED_MODEL, f"transformers cannot load {path.name}: {bad}") from bad
-    except (OSError, RuntimeError, SafetensorError) as bad:
+    except (OSError, RuntimeError, TypeError, SafetensorError, StrictDataclassError) as bad:
         raise CacheError(Kind.BAD_CHECKPOINT, f"{path.name} cannot be read: {bad}") from bad
     model, info = loaded
     absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
