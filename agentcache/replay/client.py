@@ -57,7 +57,10 @@ class Ask:
 
 
 class WorkerClient:
-    """Talks to the worker at `url` (its root, with or without `/v1`). `pause` waits some seconds."""
+    """Talks to the worker at `url` (its root, with or without `/v1`). `pause` waits some seconds.
+
+    Once connected, `model` is the model's name and `about` what the worker says of it.
+    """
 
     def __init__(self, url: str, http: aiohttp.ClientSession, clock: Clock, pause: Pause) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
@@ -65,6 +68,7 @@ class WorkerClient:
         self._clock = clock
         self._pause = pause
         self.model = ""
+        self.about: dict[str, Any] = {}
 
     async def connect(self) -> str:
         """Learn the model's name; every later request names it.
@@ -73,8 +77,9 @@ class WorkerClient:
         """
         listed = await self._json("GET", "/v1/models")
         try:
-            self.model = str(listed["data"][0]["id"])
-        except (KeyError, IndexError, TypeError):
+            self.about = dict(listed["data"][0])
+            self.model = str(self.about["id"])
+        except (KeyError, IndexError, TypeError, ValueError):
             raise self._unreachable("its /v1/models lists no model") from None
         return self.model
 

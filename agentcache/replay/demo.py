@@ -12,7 +12,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import WorkerClient, worker_client
 from agentcache.replay.demo_result import DemoResult, Size
 from agentcache.replay.launch import launched_worker
-from agentcache.replay.passes import Identity, Together, concurrent_pass, identity_pass
+from agentcache.replay.passes import Identity, Together, concurrent_pass, identity_pass, require_reuse
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import Trace
 from agentcache.replay.run import Limits, Mode
@@ -66,6 +66,7 @@ async def _passes(
     plan: DemoPlan, sessions: list[Session], client: WorkerClient, console: Console, clock: Clock
 ) -> tuple[Identity, Together]:
     await client.connect()
+    require_reuse(client)
     turns = sum(min(len(session.calls), plan.limits.turns) for session in sessions)
     with steps("cache off and on, one request at a time", turns, console, clock) as shown:
         one_by_one = Mode(f"{plan.run}-a", digest=True)

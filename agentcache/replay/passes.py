@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from agentcache.engine.capability import ReuseClass
+from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import Ask, WorkerClient
 from agentcache.replay.outcome import Outcome, Refused
 from agentcache.replay.references import References, read_references
@@ -27,6 +29,17 @@ class Together:
     played: list[Played]
     while_open: References
     left: int
+
+
+def require_reuse(client: WorkerClient) -> None:
+    """There is nothing to show with a model whose state cannot be reused.
+
+    Errors  CacheError(UNSUPPORTED_MODEL) with the worker's reason
+    """
+    said = client.about.get("agentcache", {})
+    if said.get("reuse") == ReuseClass.NOT_REUSABLE:
+        message = f"no reuse is possible with {client.model}: {said.get('reason')}. Take another --model"
+        raise CacheError(Kind.UNSUPPORTED_MODEL, message)
 
 
 async def identity_pass(

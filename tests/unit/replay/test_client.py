@@ -16,6 +16,7 @@ from agentcache.clock import SystemClock
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import BUSY_RETRIES, Ask, WorkerClient, worker_client
 from agentcache.replay.outcome import Answer, Refused
+from agentcache.replay.passes import require_reuse
 
 pytestmark = pytest.mark.asyncio
 ASK = Ask([{"role": "user", "content": "hello"}], 4, "s-1")
@@ -166,3 +167,20 @@ async def test_closing_a_session_that_the_worker_never_saw_is_no_fault() -> None
         await client.close_session("s-1")
         with pytest.raises(CacheError, match="DELETE /v1/sessions/s-1 answered 500"):
             await client.close_session("s-1")
+
+
+@pytest.mark.parametrize("reuse", ["reusable", "token-by-token"])
+async def test_a_model_that_can_be_reused_is_fit_for_the_demo(reuse: str) -> None:
+    listed = {"data": [{"id": "m", "agentcache": {"reuse": reuse}}]}
+    async with serving(Scripted([(200, {}, json.dumps(listed).encode())])) as client:
+        assert await client.connect() == "m"
+        require_reuse(client)
+
+
+async def test_a_model_that_cannot_be_reused_is_refused_with_the_worker_s_reason() -> None:
+    listed = {"data": [{"id": "m", "agentcache": {"reuse": "not-reusable", "reason": "its state hides"}}]}
+    async with serving(Scripted([(200, {}, json.dumps(listed).encode())])) as client:
+        await client.connect()
+        with pytest.raises(CacheError, match="m: its state hides") as caught:
+            require_reuse(client)
+    assert caught.value.kind is Kind.UNSUPPORTED_MODEL
