@@ -18,7 +18,7 @@ COMMON: Mapping[str, object] = MappingProxyType(
     {
         "vocab_size": VOCABULARY,
         "hidden_size": 384,
-        "num_attention_heads": 6,
+        "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 64,
         "max_position_embeddings": CONTEXT_TOKENS,
@@ -33,8 +33,8 @@ GATED_DELTA: Mapping[str, object] = MappingProxyType(
     {
         "linear_key_head_dim": 32,
         "linear_value_head_dim": 64,
-        "linear_num_key_heads": 6,
-        "linear_num_value_heads": 6,
+        "linear_num_key_heads": 4,
+        "linear_num_value_heads": 4,
         "linear_conv_kernel_dim": 4,
     }
 )
@@ -57,12 +57,12 @@ def _recipe(family: str, what: str, layers: list[str], **fields: object) -> Reci
 
 BUILT_IN: Mapping[str, Recipe] = MappingProxyType(
     {
-        "tiny-full": _recipe("qwen3", "full attention", [FULL] * 8, intermediate_size=1024),
+        "tiny-full": _recipe("qwen3", "full attention", [FULL] * 6, intermediate_size=2048),
         "tiny-swa": _recipe(
             "gemma3_text",
             "full attention and sliding windows, 1:3",
             [WINDOW, WINDOW, WINDOW, FULL] * 2,
-            intermediate_size=1024,
+            intermediate_size=1408,
             sliding_window=WINDOW_TOKENS,
             query_pre_attn_scalar=64,
         ),
@@ -70,7 +70,7 @@ BUILT_IN: Mapping[str, Recipe] = MappingProxyType(
             "qwen3_5_text",
             "full attention and gated delta nets, 1:3",
             [RECURRENT, RECURRENT, RECURRENT, FULL] * 2,
-            intermediate_size=1024,
+            intermediate_size=1408,
             **GATED_DELTA,
         ),
         "tiny-all": _recipe(
@@ -80,8 +80,8 @@ BUILT_IN: Mapping[str, Recipe] = MappingProxyType(
             sliding_window=WINDOW_TOKENS,
             num_experts=4,
             num_experts_per_tok=2,
-            moe_intermediate_size=256,
-            shared_expert_intermediate_size=256,
+            moe_intermediate_size=288,
+            shared_expert_intermediate_size=288,
             **GATED_DELTA,
         ),
     }
