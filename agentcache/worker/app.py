@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -13,8 +14,9 @@ from agentcache.errors import CacheError
 from agentcache.worker.body import ClientGoneError
 from agentcache.worker.context import Worker
 from agentcache.worker.generate import CHAT, TEXT, GenerateEndpoint
+from agentcache.worker.log_line import LogLine
 from agentcache.worker.metrics import take_sample
-from agentcache.worker.reply import encode
+from agentcache.worker.reply import json_response
 from agentcache.worker.session_routes import SessionRoutes
 from agentcache.worker.status import error_answer, error_body, error_headers
 
@@ -28,6 +30,7 @@ def create_app(worker: Worker) -> Starlette:
             *SessionRoutes(worker).routes(),
             *InfoRoutes(worker).routes(),
         ],
+        middleware=[Middleware(LogLine, worker=worker)],
         exception_handlers={
             CacheError: _on_cache_error,
             HTTPException: _on_http_exception,
@@ -53,23 +56,23 @@ class InfoRoutes:
         ]
 
     async def models(self, _request: Request) -> Response:
-        return _json(200, {"object": "list", "data": [self._model()]})
+        return json_response(200, {"object": "list", "data": [self._model()]})
 
     async def model(self, request: Request) -> Response:
         if request.path_params["model"] != self._worker.info.model:
             said = f"this worker serves {self._worker.info.model!r} only"
-            return _json(404, error_body(404, said, "model_not_found", "model"))
-        return _json(200, self._model())
+            return json_response(404, error_body(404, said, "model_not_found", "model"))
+        return json_response(200, self._model())
 
     async def health(self, _request: Request) -> Response:
         """200 while the engine's thread answers."""
         await self._worker.thread.call(lambda engine: engine.idle())
-        return _json(200, {"status": "ok"})
+        return json_response(200, {"status": "ok"})
 
     async def ready(self, _request: Request) -> Response:
         """200 while new work is taken; 503 once the worker drains."""
         self._worker.require_open()
-        return _json(200, {"status": "ready", "model": self._worker.info.model})
+        return json_response(200, {"status": "ready", "model": self._worker.info.model})
 
     async def metrics(self, _request: Request) -> Response:
         sample = await self._worker.thread.call(take_sample)
@@ -101,7 +104,7 @@ class InfoRoutes:
 async def _on_cache_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, CacheError)
     status, body = error_answer(error)
-    return _json(status, body, error_headers(error))
+    return json_response(status, body, error_headers(error))
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -111,7 +114,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         said = error_body(405, f"{request.method} is not allowed at {request.url.path}", "method_not_allowed")
     else:
         said = error_body(error.status_code, f"there is nothing at {request.url.path}", "not_found")
-    return _json(error.status_code, said, error.headers)
+    return json_response(error.status_code, said, error.headers)
 
 
 async def _on_client_gone(_request: Request, _error: Exception) -> Response:
@@ -120,9 +123,6 @@ async def _on_client_gone(_request: Request, _error: Exception) -> Response:
 
 async def _on_fault(_request: Request, _error: Exception) -> Response:
     """A fault of ours; the details are in the log, not in the answer."""
-    return _json(500, error_body(500, "internal error; the worker's log has the details", "internal_error"))
-
-
-def _json(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
-    told = dict(headers or {})
-    return Response(encode(value), status_code=status, headers=told, media_type="application/json")
+    return json_response(
+        500, error_body(500, "internal error; the worker's log has the details", "internal_error")
+    )

@@ -3,6 +3,7 @@
 Names mirror SGLang's and vLLM's with our prefix. A session id is never a label.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from prometheus_client.registry import Collector
 from agentcache.engine.api import EngineLoad
 from agentcache.engine.engine import Engine
 from agentcache.stats import CacheStats, PoolUse
-from agentcache.types import FULL, TierName
+from agentcache.types import FULL, MAMBA, TierName
 
 NAMESPACE = "agentcache"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -59,8 +60,8 @@ class WorkerMetrics:
 
     def count(self, facts: Facts) -> None:
         self._requests.labels(facts.route, str(facts.status)).inc()
-        self._total.observe(facts.total_s)
         if facts.reason:
+            self._total.observe(facts.total_s)
             self._finished.labels(facts.reason).inc()
         if facts.first_token_s:
             self._first.observe(facts.first_token_s)
@@ -139,8 +140,9 @@ def _pools(pools: Iterable[PoolUse]) -> Iterator[Metric]:
 def _usage(sample: Sample) -> Iterator[Metric]:
     device = [use for use in sample.cache.pools if use.pool.tier is TierName.DEVICE]
     for use in device:
-        name = f"{use.pool.component.lower()}_{'usage' if use.pool.component == 'MAMBA' else 'token_usage'}"
-        yield _gauge(name, f"Share of the {use.pool.component} device pool in use", 1 - use.free / use.size)
+        component = use.pool.component
+        name = re.sub(r"\W", "_", component.lower()) + ("_usage" if component == MAMBA else "_token_usage")
+        yield _gauge(name, f"Share of the {component} device pool in use", 1 - use.free / use.size)
     for use in device:
         if use.pool.component == FULL:
             page = sample.page_tokens

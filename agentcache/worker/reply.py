@@ -1,7 +1,9 @@
 """How answers leave: JSON, or server-sent events after headers that can be sent only once."""
 
 import json
+from collections.abc import Mapping
 
+from starlette.responses import Response
 from starlette.types import Send
 
 from agentcache.errors import CacheError
@@ -15,6 +17,12 @@ DONE = b"data: [DONE]\n\n"
 def encode(value: object) -> bytes:
     """Compact JSON. ASCII only, so that no text of a model can break the encoding."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def json_response(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
+    """A complete answer of the simple endpoints."""
+    told = dict(headers or {})
+    return Response(encode(value), status_code=status, headers=told, media_type="application/json")
 
 
 class Reply:

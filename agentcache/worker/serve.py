@@ -1,11 +1,14 @@
 """`agentcache serve`: one engine behind HTTP, from the start banner to the last stream's end."""
 
 import asyncio
+import signal
 import socket
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import structlog
@@ -33,7 +36,7 @@ def serve(settings: Settings) -> int:
     Errors   CacheError(BAD_CONFIG) for an address that cannot be had; as `build_engine`
     """
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
-    with bind(settings.host, settings.port) as listener:
+    with leaving_early(), bind(settings.host, settings.port) as listener:
         worker = make_worker(build_engine(settings), load_tokenizer_for(settings), settings)
         url = url_of(listener)
         return asyncio.run(run(worker, listener, settings.grace_s, lambda: _announce(worker, url)))
@@ -60,6 +63,7 @@ async def run(worker: Worker, listener: socket.socket, grace_s: float, started: 
         access_log=False,
         lifespan="off",
         server_header=False,
+        ws="none",
         timeout_keep_alive=75,
         timeout_graceful_shutdown=CUT_S,
     )
@@ -109,6 +113,20 @@ class WorkerServer(uvicorn.Server):
         await self._worker.thread.call(_abort_all)
 
 
+@contextmanager
+def leaving_early() -> Iterator[None]:
+    """Until the server has its own handlers, SIGTERM and Ctrl-C end the process with exit code 0."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {sent: signal.signal(sent, _leave) for sent in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for sent, handler in before.items():
+            signal.signal(sent, handler)
+
+
 def bind(host: str, port: int) -> socket.socket:
     """A TCP socket bound to an address, not listening yet; port 0 takes a free one.
 
@@ -133,6 +151,10 @@ def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _leave(_sent: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 def _announce(worker: Worker, url: str) -> None:

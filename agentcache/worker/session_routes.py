@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -18,7 +18,7 @@ from agentcache.worker.body import parse_object, read_body
 from agentcache.worker.context import Worker
 from agentcache.worker.fields import Fields
 from agentcache.worker.headers import GENERATION, RequestHeaders, read_generation, session_id
-from agentcache.worker.reply import encode
+from agentcache.worker.reply import json_response
 from agentcache.worker.status import refuse
 
 T = TypeVar("T")
@@ -51,18 +51,20 @@ class SessionRoutes:
             fields.number("ttl_s", 0.0, 0.0, 1e9) if fields.has("ttl_s") else None,
             fields.flag("fence"),
         )
-        return _json(201 if opened["created"] else 200, opened)
+        return json_response(201 if opened["created"] else 200, opened)
 
     async def list(self, _request: Request) -> Response:
         """The open sessions, and how many markers they keep referenced."""
         views, stats = await self._on_engine(lambda engine: (engine.cache.sessions(), engine.cache.stats()))
         said = [view_json(view) for view in views]
-        return _json(200, {"object": "list", "data": said, "open_references": stats.open_references})
+        return json_response(200, {"object": "list", "data": said, "open_references": stats.open_references})
 
     async def look(self, request: Request) -> Response:
         """One session, with what it holds per component and tier."""
         named = _path_id(request)
-        return _json(200, view_json(await self._on_engine(lambda engine: engine.cache.session(named))))
+        return json_response(
+            200, view_json(await self._on_engine(lambda engine: engine.cache.session(named)))
+        )
 
     async def close(self, request: Request) -> Response:
         """Close: `?generation=&subtree=&mode=release|demote|drop|preview`. Again: the same answer."""
@@ -75,16 +77,15 @@ class SessionRoutes:
         closed = await self._on_engine(
             lambda engine: engine.cache.close_session(named, generation=fence, subtree=subtree, mode=mode)
         )
-        return _json(200, closed_json(closed))
+        return json_response(200, closed_json(closed))
 
     async def open_sglang(self, request: Request) -> Response:
-        """SGLang's open: `{capacity_of_str_len, session_id?, timeout?}` → the id. The capacity means nothing here."""
+        """SGLang's open: `{capacity_of_str_len, session_id?, timeout?}` → the id. The capacity is not read."""
         fields = await self._fields(request)
-        fields.whole("capacity_of_str_len", 0, 0)
         named = fields.text("session_id") if fields.has("session_id") else self._worker.new_id()
         ttl_s = fields.number("timeout", 0.0, 0.0, 1e9) if fields.has("timeout") else None
         opened = await self._open(named, None, ttl_s, False)
-        return _json(200, opened["session_id"])
+        return json_response(200, opened["session_id"])
 
     async def close_sglang(self, request: Request) -> Response:
         """SGLang's close: `{session_id}` → 200 with an empty body."""
@@ -163,10 +164,6 @@ def _flush(engine: Engine) -> None:
     if engine.active():
         raise CacheError(Kind.IN_USE, "requests are running or waiting: flush when the worker is idle")
     engine.cache.flush()
-
-
-def _json(status: int, value: Any) -> Response:
-    return Response(encode(value), status_code=status, media_type="application/json")
 
 
 def _path_id(request: Request) -> SessionId:

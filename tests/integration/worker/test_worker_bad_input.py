@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from agentcache.errors import Kind
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
 from tests.serving import Call, client_of, no_references, nothing_left, own_worker
@@ -175,7 +176,7 @@ async def test_a_pool_too_small_for_one_request_is_named(checkpoint: Path) -> No
     async with own_worker(checkpoint, full_slots=8) as worker, client_of(worker) as client:
         answer = await client.post(TEXT, json={"prompt": [5] * 200, "max_tokens": 2}, headers={SESSION: "a"})
         said = answer.json()["error"]
-        assert (answer.status_code, said["code"]) == (400, "over_pool")
+        assert (answer.status_code, said["code"]) == (400, Kind.OVER_POOL)
         assert "FULL" in said["message"]
         await worker.thread.call(no_references)
 

@@ -8,7 +8,7 @@ import pytest
 from agentcache.types import SessionId
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
-from tests.serving import Call, no_references, own_worker, sse
+from tests.serving import Call, client_of, no_references, own_worker, sse
 
 pytestmark = pytest.mark.asyncio
 CHAT = "/v1/chat/completions"
@@ -198,3 +198,20 @@ async def test_a_session_closed_while_its_turn_runs_gets_no_reference(checkpoint
         assert closed.state == "closed"
         assert sse(call.content)[-1]["choices"][0]["finish_reason"] == "length"
         await worker.thread.call(no_references)
+
+
+async def test_a_session_that_idled_out_opens_its_next_generation(client: httpx2.AsyncClient) -> None:
+    first = await opened(client, session_id="idle", ttl_s=1e-9)
+    assert (await client.get("/v1/sessions/idle")).json()["state"] == "expired"
+    answer = await turn(client, "idle")
+    assert answer.headers["x-agentcache-state"] == "expired"
+    assert int(answer.headers["x-agentcache-generation"]) > first["generation"]
+
+
+async def test_a_closed_session_reopens_when_its_close_is_old_enough(checkpoint: Any) -> None:
+    async with own_worker(checkpoint, reopen_after_s=0) as worker, client_of(worker) as client:
+        first = await turn(client, "back")
+        await client.delete("/v1/sessions/back")
+        again = await turn(client, "back")
+        assert again.headers["x-agentcache-state"] == "open"
+        assert again.headers["x-agentcache-generation"] > first.headers["x-agentcache-generation"]
