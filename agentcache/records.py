@@ -9,7 +9,6 @@ Generations never repeat: a forgotten record leaves its number in the floor from
 """
 
 import heapq
-import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,6 +67,7 @@ class SessionRecords:
         self._leases: list[tuple[int, SessionId, int]] = []
         self._floor = 0
         self._suspect_until_ns = 0
+        self._population: Counter[SessionState] = Counter()
         self._tally: Counter[str] = Counter()
 
     def find(self, session: SessionId) -> SessionRecord:
@@ -85,12 +85,11 @@ class SessionRecords:
     def open(self, record: SessionRecord, generation: int, now_ns: int) -> None:
         """Make a generation the current one, from any state."""
         self._tally["opened"] += record.state is not SessionState.OPEN
-        self._wake(record)
-        record.state = SessionState.OPEN
+        self._records[record.session] = record
         record.current = generation
         record.last = max(record.last, generation)
         record.used_ns = now_ns
-        self._records[record.session] = record
+        self._enter_state(record, SessionState.OPEN, now_ns)
         self._hold_lease(record, now_ns)
 
     def close(self, record: SessionRecord, now_ns: int) -> None:
@@ -98,7 +97,7 @@ class SessionRecords:
         record.closed_through = max(record.closed_through, record.current)
         record.closed_ns = now_ns
         self._tally["closed"] += 1
-        self._rest(record, SessionState.CLOSED, now_ns)
+        self._enter_state(record, SessionState.CLOSED, now_ns)
 
     def expire(self, now_ns: int) -> list[SessionRecord]:
         """Let idle leases run out. Cost O(log records) for each one due."""
@@ -112,23 +111,22 @@ class SessionRecords:
                 self._hold_lease(record, now_ns)  # in use, or renewed meanwhile
                 continue
             self._tally["expired"] += 1
-            self._rest(record, SessionState.EXPIRED, now_ns)
+            self._enter_state(record, SessionState.EXPIRED, now_ns)
             expired.append(record)
         return expired
 
     def touch(self, record: SessionRecord, now_ns: int) -> None:
-        """A use: renews the idle lease, and for a resting record the memory of it."""
+        """A use: renews the idle lease, and for a closed or expired record the memory of it."""
         record.used_ns = now_ns
-        for resting in self._resting.values():
-            if record.session in resting:
-                resting.move_to_end(record.session)
-        self._trim(now_ns)
+        self._place(record, now_ns)
 
     def counts(self) -> SessionCounts:
         """Open now; opened, closed and expired since the start. Cost O(1)."""
-        tombstones = len(self._resting[SessionState.CLOSED])
-        is_open = len(self._records) - tombstones - len(self._resting[SessionState.EXPIRED])
-        return SessionCounts(open=is_open, tombstones=tombstones, **self._tally)
+        return SessionCounts(
+            open=self._population[SessionState.OPEN],
+            tombstones=self._population[SessionState.CLOSED],
+            **self._tally,
+        )
 
     def link(self, record: SessionRecord, parent: SessionId | None) -> None:
         """Set or clear the parent."""
@@ -155,24 +153,25 @@ class SessionRecords:
             yield upward
             upward = self.find(upward).parent
 
-    def _rest(self, record: SessionRecord, state: SessionState, now_ns: int) -> None:
-        self._wake(record)
-        record.state = state
-        self._resting[state][record.session] = None
-        self._trim(now_ns)
-
-    def _trim(self, now_ns: int) -> None:
-        """Forget what is too much, except records in use: those go when their requests do."""
-        for resting in self._resting.values():
-            excess = len(resting) - self._rules.tombstones
-            if excess > 0:
-                idle = (self._records[session] for session in resting if not self._records[session].busy)
-                for forgotten in tuple(itertools.islice(idle, excess)):
-                    self._forget(forgotten, now_ns)
-
-    def _wake(self, record: SessionRecord) -> None:
+    def _enter_state(self, record: SessionRecord, state: SessionState, now_ns: int) -> None:
+        self._population[record.state] -= 1
+        self._population[state] += 1
         for resting in self._resting.values():
             resting.pop(record.session, None)
+        record.state = state
+        self._place(record, now_ns)
+
+    def _place(self, record: SessionRecord, now_ns: int) -> None:
+        """Keep idle records that are not open in the order of their use, and the oldest of them few."""
+        if record.state not in self._resting:
+            return
+        resting = self._resting[record.state]
+        resting.pop(record.session, None)
+        if not record.busy:
+            resting[record.session] = None
+        while len(resting) > self._rules.tombstones:
+            oldest, _ = resting.popitem(last=False)
+            self._forget(self._records[oldest], now_ns)
 
     def _forget(self, record: SessionRecord, now_ns: int) -> None:
         """Drop a record. A tombstone too young for that makes every unknown id suspect until it is old enough."""
@@ -180,8 +179,8 @@ class SessionRecords:
         old_enough_ns = record.closed_ns + nanoseconds(self._rules.tag_ttl_s)
         if record.state is SessionState.CLOSED and now_ns < old_enough_ns:
             self._suspect_until_ns = max(self._suspect_until_ns, old_enough_ns)
-        self._wake(record)
         self.link(record, None)
+        self._population[record.state] -= 1
         del self._records[record.session]
 
     def _hold_lease(self, record: SessionRecord, now_ns: int) -> None:
