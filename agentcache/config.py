@@ -16,8 +16,8 @@ from agentcache.errors import CacheError, Kind
 
 ENV_PREFIX = "AGENTCACHE_"
 DEFAULT_FILE = "agentcache.toml"
-OTHER_VARIABLES = frozenset({"AGENTCACHE_CONFIG", "AGENTCACHE_DATA"})
-"""Variables with our prefix that are no settings: the settings file's path, and the tests' data folder."""
+OTHER_VARIABLES = frozenset({"AGENTCACHE_CONFIG", "AGENTCACHE_DATA", "AGENTCACHE_URL"})
+"""Variables with our prefix that are no settings: the settings file, the tests' data, the worker that examples use."""
 
 
 class _Group(BaseModel):

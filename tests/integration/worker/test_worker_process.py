@@ -16,7 +16,7 @@ import pytest
 
 from tests.serving import sse, tiny_settings
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]  # each starts a process that imports torch
 WORDS = "the parser gets bytes where it wants text, and the tests say so; " * 4
 LONG: dict[str, Any] = {"prompt": [5] * 8, "max_tokens": 4000, "ignore_eos": True, "stream": True}
 

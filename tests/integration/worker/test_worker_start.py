@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from agentcache.engine.runner import ReuseClass
 from agentcache.errors import CacheError, Kind
 from agentcache.worker.banner import banner
 from agentcache.worker.context import Worker
-from agentcache.worker.serve import bind, serve, url_of
+from agentcache.worker.serve import bind, leaving_early, serve, url_of
 from tests.serving import tiny_settings
 
 
@@ -89,3 +90,12 @@ def test_the_banner_says_that_random_weights_answer_noise(shared_worker: Worker)
 def test_the_banner_says_why_reuse_is_impossible(shared_worker: Worker) -> None:
     info = replace(shared_worker.info, reuse=ReuseClass.NOT_REUSABLE.value, reason="its state is hidden")
     assert "impossible, every prompt is computed in full: its state is hidden" in banner(info, "http://x")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_server_runs_ends_the_process_well(sent: signal.Signals) -> None:
+    before = signal.getsignal(sent)
+    with pytest.raises(SystemExit) as caught, leaving_early():
+        signal.raise_signal(sent)
+    assert caught.value.code == 0
+    assert signal.getsignal(sent) is before
