@@ -67,18 +67,18 @@ def covered_by(lease: HeldLease) -> Covered:
 
 def check_locks(driver: Driver) -> None:
     """Locks are exactly the union of the leases that are out, and every locked copy is still on the device."""
-    expected: Covered = Counter()
+    snapshot, expected, present = driver.core.snapshot(), Covered(), Covered()
     for lease in driver.leases.values():
         expected += covered_by(lease)
-    snapshot = driver.core.snapshot()
-    shown: Covered = Counter()
+        present += Covered() if lease.for_load else covered_by(lease)
+    shown: Covered = Covered()
     for page in snapshot.pages:
+        on_device = {name for name, tier, _ in page.slots if tier is TierName.DEVICE}
         for component, count in page.locks:
-            if count:
-                shown[page.namespace, page.path, component] += count
-                on_device = (component, TierName.DEVICE) in {(name, tier) for name, tier, _ in page.slots}
-                assert on_device, f"a locked {component} at {len(page.path)} left the device"
-    assert shown == expected, f"locks differ: shown {shown - expected}, missing {expected - shown}"
+            shown[page.namespace, page.path, component] += count
+            there = component in on_device or not present[page.namespace, page.path, component]
+            assert there, f"a locked {component} at {len(page.path)} left the device"
+    assert +shown == expected, f"locks differ: shown {+shown - expected}, missing {expected - shown}"
     assert snapshot.leases == len(driver.leases)
     assert snapshot.jobs == len(driver.flights)
 

@@ -1,5 +1,6 @@
 """Drives a core as the cache does: owns the pools, applies effects, and reads every slot that an answer names."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from agentcache.keys import Key, Namespace
@@ -149,6 +150,15 @@ class Driver:
                 self.ledger(piece.component, tier).write(slot, mark_of(key, end, piece.component))
         return tuple(filled)
 
+    def fits(
+        self, key: Key, wanted: Sequence[tuple[ComponentName, int]], after: HeldLease | None, tier: TierName
+    ) -> bool:
+        """Whether the pools have the slots that such an insert would take."""
+        start = after.length if after else 0
+        needed = Counter(piece.component for piece in self.offer_pieces(key, start, wanted))
+        needed[FULL] = (len(key) - start) // self.config.page_tokens
+        return all(count <= len(self.ledger(name, tier).free) for name, count in needed.items())
+
     def return_pieces(self, pieces: Iterable[Piece], tier: TierName) -> None:
         for piece in pieces:
             self.ledger(piece.component, tier).give_back(piece.slots.tolist())
@@ -241,14 +251,15 @@ class Driver:
         return planned
 
     def _partial(self, lease: Lease, key: Key, boundary: Boundary) -> HeldLease:
+        """A load's lease: the regions as far as FULL reaches on the device; parts of them may be on the host only."""
+        page = self.config.page_tokens
         line = line_of(residency(self.core.snapshot()), key, self.config)
+        reach = max((end for end, held in line.items() if (FULL, TierName.DEVICE) in held), default=0)
         covered = {}
         for spec in self.config.specs:
-            ends = region_ends(
-                spec.rule.region(boundary.length, self.config.page_tokens), self.config.page_tokens
-            )
-            covered[spec.name] = tuple(end for end in ends if (spec.name, TierName.DEVICE) in line[end])
-        return HeldLease(lease, key, boundary.length, covered)
+            ends = region_ends(spec.rule.region(boundary.length, page), page)
+            covered[spec.name] = tuple(end for end in ends if end <= reach)
+        return HeldLease(lease, key, min(reach, boundary.length), covered, for_load=True)
 
     def backup(self, key: Key, target: TierName = TierName.HOST) -> Planned:
         at = self.peek(key).device

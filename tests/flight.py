@@ -20,6 +20,7 @@ class HeldLease:
     key: Key
     length: int
     covered: dict[ComponentName, tuple[int, ...]]
+    for_load: bool = False
 
 
 def region_ends(region: Region, page: int) -> tuple[int, ...]:

@@ -1,0 +1,145 @@
+"""The last layer of the core machine: turns, closes and generations, with the registry's rule of who may register."""
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from agentcache.keys import Key
+from agentcache.types import ReleaseMode, SessionId, TierName, Turn, Wait
+from tests.flight import HeldLease
+from tests.property.core_machine import LETTERS, PICK, SEEDS, SPACES, Transfers
+from tests.property.marker_model import Mark
+
+NAMES = st.sampled_from(["s", "t"])
+MODES = st.sampled_from([ReleaseMode.RELEASE, ReleaseMode.RELEASE, ReleaseMode.DROP, ReleaseMode.DEMOTE])
+
+
+@dataclass
+class RunningTurn:
+    """A turn that was admitted: its session and generation then, its start, what it locked."""
+
+    session: str
+    generation: int
+    start: int
+    key: Key
+    held: HeldLease
+
+
+class CoreMachine(Transfers):
+    """All operations. A completion registers iff its generation is current and not closed (design §4.5)."""
+
+    @initialize()
+    def open_registry(self) -> None:
+        self.sequence = 0
+        self.current: dict[str, int] = {}
+        self.closed: dict[str, int] = {}
+        self.running: list[RunningTurn] = []
+
+    def next_sequence(self) -> int:
+        self.sequence += 1
+        return self.sequence
+
+    @rule(session=NAMES, letters=LETTERS, space=SPACES)
+    def admit(self, session: str, letters: str, space: object) -> None:
+        """A request arrives; for a closed session it opens the next generation."""
+        if len(self.running) > 2:
+            return
+        current = self.current.get(session, 0)
+        if current <= self.closed.get(session, 0):
+            self.reached["reopened"] += current > 0
+            current = self.closed.get(session, 0) + 1
+            self.current[session] = current
+        key = self.key(letters, space)
+        held = self.driver.lock(key)
+        self.running.append(RunningTurn(session, current, self.next_sequence(), key, held))
+
+    @rule(
+        pick=PICK,
+        seed=SEEDS,
+        superseded=st.sampled_from([False, False, False, True]),
+        user=st.integers(0, 24),
+    )
+    def finish(self, pick: int, seed: int, superseded: bool, user: int) -> None:
+        """The turn publishes, registers if it still may, and lets go of its lease."""
+        if not self.running:
+            return
+        turn = self.running.pop(pick % len(self.running))
+        held = self.driver.leases.get(turn.held.lease)
+        if held and _on_path(held, turn.key):
+            self.offer(turn.key, seed, held, TierName.DEVICE)
+        rightful = self.current[turn.session] == turn.generation > self.closed.get(turn.session, 0)
+        self.reached["late completion"] += not rightful
+        if rightful:
+            self.register(turn, superseded, user)
+        if held:
+            self.driver.unlock(held)
+
+    @rule(session=NAMES, letters=LETTERS, space=SPACES, seed=SEEDS, user=st.integers(0, 24))
+    def turn(self, session: str, letters: str, space: object, seed: int, user: int) -> None:
+        """A whole turn with nothing in between."""
+        before = len(self.running)
+        self.admit(session, letters, space)
+        if len(self.running) > before:
+            self.finish(before, seed, seed % 5 == 0, user)
+
+    def register(self, turn: RunningTurn, superseded: bool, user: int) -> None:
+        finish = self.next_sequence()
+        at = self.driver.peek(turn.key).any_tier
+        other = self.driver.peek(turn.key, min(user * self.page // 4, at.length)).any_tier
+        if at.length == 0:
+            return
+        values = Turn(at, other if other.length else None, turn.start, finish, superseded)
+        answer = self.driver.core.reference(
+            SessionId(turn.session), turn.generation, values, self.driver.tick()
+        )
+        self.driver.apply(answer.effects)
+        path = tuple(turn.key.tokens[: at.length].tolist())
+        mark = Mark(turn.key.namespace, path, other.length, turn.generation, turn.start, finish)
+        self.model.register(turn.session, mark, superseded)
+        self.reached["left marker"] += any(seen[-1] for seen in self.model.seen())
+        self.reached["parallel turns"] += any(t.session == turn.session for t in self.running)
+
+    @rule(session=NAMES, mode=MODES, again=st.booleans())
+    def close(self, session: str, mode: ReleaseMode, again: bool) -> None:
+        """Preview, close, and perhaps close once more."""
+        generation = self.current.get(session, 0)
+        before = self.driver.core.snapshot()
+        self.driver.release(session, ReleaseMode.PREVIEW, generation)
+        assert self.driver.core.snapshot() == before
+        self.driver.release(session, mode, generation)
+        self.closed[session] = max(self.closed.get(session, 0), generation)
+        self.model.release(session, generation)
+        if again:
+            after = self.driver.core.snapshot()
+            assert self.driver.release(session, mode, generation).markers == 0
+            assert self.driver.core.snapshot() == after
+            self.reached["double close"] += 1
+
+    @rule(pick=PICK, mode=MODES)
+    def close_under_a_running_turn(self, pick: int, mode: ReleaseMode) -> None:
+        if self.running:
+            self.close(self.running[pick % len(self.running)].session, mode, False)
+
+    @rule(session=NAMES)
+    def close_the_generation_before(self, session: str) -> None:
+        """A close that comes after the session was reopened: it must not touch the new generation."""
+        older = self.current.get(session, 0) - 1
+        if older < 1:
+            return
+        kept = [mark for mark in self.model.marks.get(session, []) if mark.generation > older]
+        self.driver.release(session, ReleaseMode.RELEASE, older)
+        self.model.release(session, older)
+        self.reached["close after reopen"] += bool(kept)
+
+    @rule(session=NAMES, state=st.sampled_from(["running", "pending", "idle"]))
+    def expect(self, session: str, state: str) -> None:
+        before = self.driver.core.snapshot()
+        self.driver.core.expect(SessionId(session), Wait(state, self.driver.now), self.driver.tick())
+        assert self.driver.core.snapshot() == before
+
+
+def _on_path(held: HeldLease, key: Key) -> bool:
+    """Other rules may have moved the lease: is its boundary still on the path of `key`?"""
+    same = held.key.tokens[: held.length].tolist() == key.tokens[: held.length].tolist()
+    return same and held.key.namespace == key.namespace

@@ -1,0 +1,61 @@
+"""Any history of operations on any core: the law after each step, everything back at the end, and the rare reached."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.builders import CORES
+from tests.property.session_rules import CoreMachine
+
+EXAMPLES = int(os.environ.get("AGENTCACHE_MACHINE_EXAMPLES", "120"))
+RARE = {
+    "clear",
+    "close after reopen",
+    "demotion dropped",
+    "demotion landed",
+    "double close",
+    "early release",
+    "empty commit",
+    "eviction under a marker",
+    "fork under a lease",
+    "fork under a marker",
+    "late completion",
+    "late job",
+    "left marker",
+    "load",
+    "parallel turns",
+    "partial commit",
+    "refused in_use",
+    "refused lease_reused",
+    "refused stale_boundary",
+    "refused unknown_job",
+    "reopened",
+    "revival",
+}
+
+
+def drive(core: str, examples: int, steps: int, number: int) -> None:
+    """Run the machine on one core; coverage is collected in `CoreMachine.reached`."""
+    machine = type("CoreMachine", (CoreMachine,), {"make_core": staticmethod(CORES[core])})
+    run_state_machine_as_test(
+        seed(number)(machine),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("core", sorted(CORES))
+def test_any_history_keeps_every_promise(core: str) -> None:
+    CoreMachine.reached.clear()
+    drive(core, EXAMPLES, 50, 20261129)
+    missing = RARE - set(+CoreMachine.reached)
+    assert not missing, f"never reached: {sorted(missing)}"
+    assert CoreMachine.reached["steps"] > 20 * EXAMPLES
