@@ -1,6 +1,7 @@
 """Tool calls out of streamed text, in the Hermes/Qwen form `<tool_call>{"name": …, "arguments": …}</tool_call>`."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -120,10 +121,23 @@ def parse_call(inside: str) -> Part:
         case {"name": str(name), "arguments": str(arguments)} if name:
             return Called(name, arguments)
         case {"name": str(name), "arguments": dict(arguments)} if name:
-            return Called(name, json.dumps(arguments, ensure_ascii=False))
+            return Called(name, _as_written(inside, arguments))
         case {"name": str(name)} if name and "arguments" not in value:
             return Called(name, "{}")
     return Said(inside)
+
+
+def _as_written(inside: str, arguments: dict[str, object]) -> str:
+    """The arguments with the model's own spacing: sent back by the agent, they are the same tokens again."""
+    decoder = json.JSONDecoder()
+    for key in re.finditer(r'"arguments"\s*:\s*', inside):
+        try:
+            value, end = decoder.raw_decode(inside, key.end())
+        except ValueError:
+            continue
+        if value == arguments:
+            return inside[key.end() : end]
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def joined(parts: list[Part]) -> list[Part]:

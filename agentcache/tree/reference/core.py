@@ -154,10 +154,12 @@ class ReferenceCore:
         now_ns: int,
     ) -> Released:
         changes = Changes()
-        before = len(self._markers.markers(session))
+        ending = [
+            marker for marker in self._markers.markers(session) if marker.generation <= through_generation
+        ]
         if mode is ReleaseMode.PREVIEW:
             gone = self._markers.would_drop(session, through_generation)
-            return Released(mode, held_slots(gone, self._trie), 0)
+            return Released(mode, held_slots(gone, self._trie), len(ending))
         self._trie.tick += 1
         if mode is ReleaseMode.DEMOTE and not self._config.host_tier:
             mode = ReleaseMode.RELEASE
@@ -168,8 +170,7 @@ class ReferenceCore:
         elif mode is ReleaseMode.DEMOTE:
             demote_released(self._trie, self._jobs, gone, changes)
         self._close_call(changes)
-        count = before - len(self._markers.markers(session))
-        return Released(mode, held, count, changes.effects(self._config.emit_events))
+        return Released(mode, held, len(ending), changes.effects(self._config.emit_events))
 
     def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
         """`lru` and `session` do not use waits."""

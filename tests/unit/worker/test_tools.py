@@ -96,3 +96,8 @@ def test_arguments_survive_unchanged(arguments: dict[str, object]) -> None:
         [call] = parse(list(f"<tool_call>{inside}</tool_call>"))
         assert isinstance(call, Called)
         assert json.loads(call.arguments) == arguments
+
+
+@pytest.mark.parametrize("arguments", ['{"path":"a b",  "depth":2}', "{}", '{"arguments": {"x": 1}}'])
+def test_arguments_keep_the_spacing_they_were_written_with(arguments: str) -> None:
+    assert parse_call('{"name":"f","arguments" : ' + arguments + "}") == Called("f", arguments)
