@@ -8,7 +8,8 @@ from agentcache.controller import HybridCacheController
 from agentcache.pools.api import Pool
 from agentcache.sessions import SessionRegistry
 from agentcache.turns import Ledger
-from agentcache.types import NO_SLOTS, PoolName, Slots, Snapshot, TierName
+from agentcache.types import NO_SLOTS, PoolName, Slots, TierName
+from agentcache.views import Snapshot
 
 
 def audit(

@@ -10,7 +10,8 @@ from agentcache.pools.api import Pool
 from agentcache.stats import PoolUse, Stats
 from agentcache.tree.api import UnifiedTreeCore
 from agentcache.turns import Ledger
-from agentcache.types import ComponentName, Effects, Emit, Free, Move, PoolCount, PoolName, TierName
+from agentcache.types import ComponentName, Effects, Emit, Free, Move, PoolName, TierName
+from agentcache.views import PoolCount
 
 
 class Executor:

@@ -381,66 +381,9 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkerView:
-    """One marker of a session, by position; for `snapshot` and explanations."""
-
-    session: SessionId
-    generation: int
-    frontier: int
-    alternate: int
-    start_seq: int
-    finish_seq: int
-    left: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Wait:
     """What a session is doing, for orders that use it: running, pending (queued), or idle with a key."""
 
     state: str
     key_ns: int = 0
     hint_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PageView:
-    """One page position of the tree as `snapshot` shows it: everything observable, nothing about nodes."""
-
-    path: tuple[int, ...]
-    namespace: str
-    slots: tuple[tuple[ComponentName, TierName, int], ...]
-    locks: tuple[tuple[ComponentName, int], ...]
-    references: tuple[tuple[ComponentName, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The whole state by position, equal between two cores that agree."""
-
-    pages: tuple[PageView, ...]
-    markers: tuple[MarkerView, ...]
-    leases: int
-    jobs: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class PoolCount:
-    """Slots the tree owns of one pool: all, protected (leased or in a job), and referenced by sessions."""
-
-    pool: PoolName
-    cached: int
-    protected: int
-    referenced: int
-
-
-@dataclass(frozen=True, slots=True)
-class CoreStats:
-    """Counts that a core answers in O(pools)."""
-
-    pools: tuple[PoolCount, ...]
-    nodes: int
-    leases: int
-    jobs: int
-    sessions: int
-    markers: int

@@ -15,10 +15,10 @@ from agentcache.types import (
     ComponentSpec,
     MissReason,
     Path,
-    Snapshot,
     TierName,
     Window,
 )
+from agentcache.views import Snapshot
 
 Place = tuple[str, tuple[int, ...]]  # namespace digest, tokens up to the end of a page
 Residency = dict[Place, dict[tuple[ComponentName, TierName], int]]

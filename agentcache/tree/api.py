@@ -19,7 +19,6 @@ from agentcache.types import (
     Committed,
     ComponentName,
     ComponentSpec,
-    CoreStats,
     Evicted,
     Insert,
     Inserted,
@@ -32,11 +31,11 @@ from agentcache.types import (
     Released,
     ReleaseMode,
     SessionId,
-    Snapshot,
     TierName,
     Turn,
     Wait,
 )
+from agentcache.views import CoreStats, Snapshot
 
 
 class Order(StrEnum):

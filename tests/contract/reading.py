@@ -7,7 +7,8 @@ import pytest
 
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key
-from agentcache.types import ComponentName, MarkerView, Piece, TierName
+from agentcache.types import ComponentName, Piece, TierName
+from agentcache.views import MarkerView
 from tests.driver import Driver
 from tests.oracle import line_of, residency
 

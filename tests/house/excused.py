@@ -1,9 +1,6 @@
 """Breaches that we live with: `path::rule::name` and why. An excuse that no longer applies is a breach itself."""
 
 EXCUSED: dict[str, str] = {
-    "agentcache/types.py::file lines::file": (
-        "the vocabulary of every contract on one page: frozen values, next to no behaviour; two pages would be searched"
-    ),
     "agentcache/cli.py::late import::resolve_name": (
         "a command's module is found when the command runs, so that --help and config do not wait for torch"
     ),

@@ -10,7 +10,8 @@ import numpy as np
 
 from agentcache.keys import Key, Namespace
 from agentcache.tree.api import CoreConfig
-from agentcache.types import ComponentName, Snapshot
+from agentcache.types import ComponentName
+from agentcache.views import Snapshot
 from tests.oracle import Poll, Residency, needed_pages
 
 Referenced = Counter[tuple[str, tuple[int, ...], ComponentName]]

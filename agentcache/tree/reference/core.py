@@ -23,7 +23,6 @@ from agentcache.types import (
     Boundary,
     Committed,
     ComponentName,
-    CoreStats,
     Evicted,
     Insert,
     Inserted,
@@ -36,11 +35,11 @@ from agentcache.types import (
     Released,
     ReleaseMode,
     SessionId,
-    Snapshot,
     TierName,
     Turn,
     Wait,
 )
+from agentcache.views import CoreStats, Snapshot
 
 DEVICE, HOST, EXTERNAL = TierName.DEVICE, TierName.HOST, TierName.EXTERNAL
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from agentcache.tree.reference.node import Node, is_prefix, path_to
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.vote import deepest_votable
-from agentcache.types import ComponentName, Held, MarkerView, SessionId, Turn
+from agentcache.types import ComponentName, Held, SessionId, Turn
+from agentcache.views import MarkerView
 
 NOT_LEFT = 0
 

@@ -6,7 +6,8 @@ from agentcache.tree.reference.markers import MarkerBook
 from agentcache.tree.reference.node import Node, path_to
 from agentcache.tree.reference.ranking import protected
 from agentcache.tree.reference.trie import PageTrie
-from agentcache.types import CoreStats, PageView, PoolCount, PoolName, Snapshot
+from agentcache.types import PoolName
+from agentcache.views import CoreStats, PageView, PoolCount, Snapshot
 
 
 def snapshot(trie: PageTrie, markers: MarkerBook, leases: int, jobs: int) -> Snapshot:
