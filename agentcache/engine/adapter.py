@@ -236,7 +236,7 @@ def load_model(source: str | Path, dtype: str = "float32", device: str = "cpu") 
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=target, local_files_only=True, output_loading_info=True, **where
         )
-    except (KeyError, ValueError) as bad:
+    except (KeyError, ValueError, AttributeError, IndexError, NotImplementedError, ImportError) as bad:
         raise CacheError(Kind.UNSUPPORTED_MODEL, f"transformers cannot load {path.name}: {bad}") from bad
     except (OSError, RuntimeError, TypeError, SafetensorError, StrictDataclassError) as bad:
         raise CacheError(Kind.BAD_CHECKPOINT, f"{path.name} cannot be read: {bad}") from bad

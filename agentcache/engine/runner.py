@@ -207,16 +207,10 @@ def load_runner(model: Model, config: RunnerConfig) -> Runner:
     Errors  CacheError(UNSUPPORTED_MODEL) when it does not even run; BAD_CONFIG for pages, grid or pool sizes
     Cost    about 40 short forwards and the pools' allocation
     """
-    if config.page_tokens < 1 or config.grid_tokens < 1 or config.grid_tokens % config.page_tokens:
-        raise CacheError(
-            Kind.BAD_CONFIG,
-            "the grid must be a multiple of the page",
-            page_tokens=config.page_tokens,
-            grid_tokens=config.grid_tokens,
-        )
+    adapter = ModelAdapter(model)
+    _check(config, adapter)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    adapter = ModelAdapter(model)
     finding = examine(adapter, config.grid_tokens + config.page_tokens)
     capability = Capability(
         specs=read_layout(finding.sample).specs(config.page_tokens, config.grid_tokens),
@@ -246,6 +240,23 @@ def describe_model(model: Model, page_tokens: int, grid_tokens: int) -> tuple[Co
     except (CacheError, *FORWARD_FAILURES):
         sample = Rows((), 0)
     return read_layout(sample).specs(page_tokens, grid_tokens)
+
+
+def _check(config: RunnerConfig, model: ModelAdapter) -> None:
+    if config.page_tokens < 1 or config.grid_tokens < 1 or config.grid_tokens % config.page_tokens:
+        raise CacheError(
+            Kind.BAD_CONFIG,
+            "the grid must be a multiple of the page",
+            page_tokens=config.page_tokens,
+            grid_tokens=config.grid_tokens,
+        )
+    if torch.device(config.device).type != model.device.type:
+        raise CacheError(
+            Kind.BAD_CONFIG,
+            "the pools must be on the model's device",
+            pools=config.device,
+            model=str(model.device),
+        )
 
 
 def _slots(config: RunnerConfig, name: ComponentName) -> int:

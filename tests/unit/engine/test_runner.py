@@ -24,6 +24,12 @@ def runner_for(name: str) -> Runner:
     return runner_of(ZOO[name].build())
 
 
+def test_pools_on_another_device_than_the_model_are_refused() -> None:
+    with pytest.raises(CacheError, match="device") as refused:
+        load_runner(ZOO["llama"].build(), RunnerConfig(PAGE, GRID, "meta", {FULL: 4}))
+    assert refused.value.kind is Kind.BAD_CONFIG
+
+
 def piece(component: ComponentName, start: int, end: int) -> Piece:
     pages = max(1, (end - start) // PAGE)
     return Piece(component, start, end, np.arange(pages, dtype=np.int32))
