@@ -58,9 +58,9 @@ class Changes:
         else:
             self._events.append((EventKind.REMOVED, tier, [node]))
 
-    def cleared(self) -> None:
-        """Everything went: one event replaces the removals."""
-        self._events = [(EventKind.CLEARED, TierName.DEVICE, [])]
+    def cleared(self, tiers: tuple[TierName, ...]) -> None:
+        """Everything went: one event a tier replaces the removals."""
+        self._events = [(EventKind.CLEARED, tier, []) for tier in tiers]
 
     def effects(self, emit_events: bool) -> Effects:
         steps: list[Effect] = []

@@ -76,9 +76,11 @@ class ReferenceCore:
         return insert(self._trie, self._leases, key, offer, now_ns)
 
     def lock(self, boundary: Boundary, now_ns: int) -> Locked:
+        self._trie.tick += 1
         return self._leases.lock(boundary)
 
     def relock(self, lease: Lease, boundary: Boundary, now_ns: int) -> Locked:
+        self._trie.tick += 1
         return self._leases.relock(lease, boundary)
 
     def unlock(self, lease: Lease, component: ComponentName | None, now_ns: int) -> None:
@@ -198,7 +200,7 @@ class ReferenceCore:
             if namespace in (None, node.namespace):
                 self._trie.remove(node, changes)
         if namespace is None:
-            changes.cleared()
+            changes.cleared(self._config.tiers)
         self._close_call(changes)
         return Released(ReleaseMode.DROP, (), 0, changes.effects(self._config.emit_events))
 

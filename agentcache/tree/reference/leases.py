@@ -117,5 +117,8 @@ class LeaseTable:
         for name, region in record.regions.items():
             is_state = self._trie.component(name).is_state
             for at in region_nodes(record.node, region, is_state):
-                at.cells[name].locks += by
+                cell = at.cells[name]
+                cell.locks += by
+                if by > 0:
+                    cell.touched = self._trie.tick  # a job in flight counts this as a use; recency does not
                 self._trie.ranking.mark(at)

@@ -63,7 +63,8 @@ class Ranking:
             return False  # a page that has a host copy need not move, so it would leave before its child
         if any(tier in cell.claims for cell in node.cells.values()):
             return False
-        return tier is TierName.HOST or node.has(FULL, TierName.HOST) or node.jobs_below == 0
+        last = len(node.cells[FULL].slots) == 1
+        return not last or node.jobs_below == 0
 
     def best(self, name: ComponentName, tier: TierName) -> Node | None:
         """The lowest ranked candidate; None when nothing may go."""
