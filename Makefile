@@ -21,7 +21,7 @@ ARGS ?=
 # Said every few seconds by what would otherwise be silent; its sleep keeps no pipe of ours open.
 BEAT := (while sleep 8 >/dev/null 2>&1; do echo "  ... still at work"; done) & beat=$$!; trap 'kill $$beat' EXIT
 
-.PHONY: help demo test check serve bench smollm2 environment prerequisites clean
+.PHONY: help demo test check serve bench smollm2 environment another-checkout prerequisites clean
 
 help:  ## say what there is
 	@echo "make TARGET [VENV=path] [PYTHON=python3.x]"
@@ -58,13 +58,20 @@ clean:  ## remove the environment (.venv/ only) and everything built
 
 environment: $(READY)
 
+# The stamp names this folder: an environment that another checkout has used is pointed here first.
+ifneq ($(CURDIR),$(shell cat $(READY) 2>/dev/null))
+$(READY): another-checkout
+endif
+another-checkout:
+
 $(READY): pyproject.toml constraints.txt | prerequisites
 	@if [ ! -x $(BIN)/python ]; then echo "making the environment in $(VENV)"; $(PYTHON) -m venv $(VENV); fi
-	@if $(BIN)/python -c 'import torch' 2>/dev/null; then echo "updating the packages in $(VENV)"; else \
+	@if [ -d $(BIN)/../lib/python3*/site-packages/torch ]; then how=--quiet; echo "updating the packages in $(VENV)"; else \
+	    how="--progress-bar on"; \
 	    echo "fetching the Python packages into $(VENV): about 3 GB where torch comes with CUDA, 0.5 GB where it does not;"; \
-	    echo "6 GB on disk; some minutes"; fi
-	@$(BEAT); $(PIP) install --progress-bar on -c constraints.txt -e '.[dev]'
-	@touch $(READY)
+	    echo "6 GB on disk; some minutes"; fi; \
+	$(BEAT); $(PIP) install $$how -c constraints.txt -e '.[dev]'
+	@echo "$(CURDIR)" > $(READY)
 
 prerequisites:
 	@python=$(BIN)/python; [ -x $$python ] || python=$(PYTHON); missing=""; \
