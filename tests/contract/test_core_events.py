@@ -121,6 +121,14 @@ def test_an_index_from_events_equals_the_tree(drive: Drive, write_back: bool) ->
     assert replayed(driver.events) == {TierName.DEVICE: set(), TierName.HOST: set()}
 
 
+def test_clear_is_told_for_every_tier(drive: Drive) -> None:
+    driver = drive("SM", page=4, emit_events=True, host_tier=True)
+    driver.insert(pages_of("abc", 4), tier=TierName.HOST)
+    driver.insert(pages_of("ab", 4))
+    driver.clear()
+    assert replayed(driver.events) == {TierName.DEVICE: set(), TierName.HOST: set()}
+
+
 def test_namespaces_have_other_hashes(drive: Drive) -> None:
     driver = drive(page=4, emit_events=True)
     driver.insert(pages_of("ab", 4, HOME))

@@ -2,10 +2,11 @@
 
 import pytest
 
-from agentcache.types import FULL, MAMBA, SWA, ComponentName, ReleaseMode, TierName
+from agentcache.errors import Kind
+from agentcache.types import FULL, MAMBA, SWA, ComponentName, ReleaseMode, SessionId, TierName, Turn
 from tests.builders import AWAY, SWA2, pages_of
 from tests.contract.conftest import Drive
-from tests.contract.reading import ends, frontiers, markers, references
+from tests.contract.reading import ends, frontiers, markers, references, refused
 from tests.driver import Driver
 
 
@@ -333,6 +334,41 @@ def test_a_fork_under_a_marker_keeps_it(drive: Drive) -> None:
     offer(driver, "axyz")
     assert frontiers(driver, "s") == [16]
     assert references(driver, pages_of("axyz", 4), FULL) == [1, 0, 0, 0]
+
+
+def test_a_turn_at_a_stale_boundary_is_refused(drive: Drive) -> None:
+    driver, key = drive("SM", page=4), pages_of("abcd", 4)
+    turn(driver, "ab", (1, 2))
+    driver.insert(key)
+    old = driver.peek(key).device
+    driver.evict(FULL, 1)
+    before = driver.core.snapshot()
+    late = Turn(old, None, 3, 4)
+    call = lambda: driver.core.reference(SessionId("s"), 1, late, driver.tick())  # noqa: E731
+    assert refused(call) is Kind.STALE_BOUNDARY
+    assert driver.core.snapshot() == before
+
+
+def test_drop_makes_boundaries_stale_and_release_does_not(drive: Drive) -> None:
+    driver = drive("SM", page=4)
+    turn(driver, "ab", (1, 2), session="s")
+    turn(driver, "xy", (3, 4), session="t")
+    old = driver.peek(pages_of("xy", 4)).device
+    driver.release("t")
+    driver.unlock(driver.lock(pages_of("xy", 4), old))
+    driver.release("s", ReleaseMode.DROP)
+    assert refused(lambda: driver.core.lock(old, driver.tick())) is Kind.STALE_BOUNDARY
+
+
+def test_left_branches_go_along_a_chain(drive: Drive) -> None:
+    """Three topics, each left for the next: when the third goes on, neither of the first two is wanted back."""
+    driver = drive("SM", page=4)
+    turn(driver, "abcd", (1, 2))
+    turn(driver, "abxy", (3, 4))
+    turn(driver, "pq", (5, 6))
+    assert left(driver) == [(2, True), (4, True), (6, False)]
+    turn(driver, "pqr", (7, 8))
+    assert left(driver) == [(8, False)]
 
 
 @pytest.mark.parametrize("mode", [ReleaseMode.RELEASE, ReleaseMode.DROP])

@@ -114,6 +114,15 @@ def test_a_piece_locked_meanwhile_stays_on_the_device(drive: Drive, landed: bool
     driver.unlock(held)
 
 
+def test_a_piece_locked_and_released_meanwhile_was_used(drive: Drive) -> None:
+    driver, key = drive("SM", page=4, host_tier=True, write_back=True), pages_of("abc", 4)
+    driver.insert(key)
+    driver.evict(FULL, 1)
+    driver.unlock(driver.lock(key))
+    driver.commit(only_job(driver), lambda _piece, _end: False)
+    assert driver.depth(key) == 12
+
+
 def test_a_lease_above_does_not_keep_what_did_not_land(drive: Drive) -> None:
     driver, key = drive("SM", page=4, host_tier=True, write_back=True), pages_of("abc", 4)
     driver.insert(key)
