@@ -116,6 +116,7 @@ class UnifiedRadixCache:
         locked = self._core.lock(match.device, now)
         start_seq = self._sessions.begin(ticket, now)
         self._ledger.open(ticket.number)
+        self._ledger.lock(ticket.number, locked.pieces)
         cached = locked.boundary.length
         if prompt.reuse:
             self._stats.turn(len(prompt.tokens), cached, match.miss)
@@ -149,7 +150,7 @@ class UnifiedRadixCache:
                 raise CacheError(Kind.SLOT_MISUSE, "cannot reserve fewer than 0 slots", component=component)
             self._executor.device_pool(component)
         wanted = {component: count if turn.prompt.reuse else 0 for component, count in need.items()}
-        if not self._executor.make_room(wanted):
+        if not self._executor.make_room(wanted, self._ledger):
             return None
         leased: dict[ComponentName, Slots] = {}
         for component, count in wanted.items():
@@ -197,6 +198,7 @@ class UnifiedRadixCache:
             frontier = self._core.peek(key, len(key)).device
         if frontier.length > turn.boundary_tokens:
             turn.locked = self._core.relock(turn.locked.lease, frontier, now)
+            self._ledger.lock(turn.number, turn.locked.pieces)
         return inserted
 
     def finish(self, turn: ActiveTurn, user_end_tokens: int) -> None:

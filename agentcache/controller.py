@@ -44,6 +44,11 @@ class HybridCacheController:
         """Let every job end; the next `poll` reports them."""
         self._tier.drain()
 
+    @property
+    def idle(self) -> bool:
+        """No job is in flight."""
+        return not self._flights
+
     def in_flight(self, name: PoolName) -> Slots:
         """Destination slots in this pool of jobs that no poll has reported."""
         flights = self._flights.values()

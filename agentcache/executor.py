@@ -62,10 +62,10 @@ class Executor:
             )
         return self._pools[name]
 
-    def make_room(self, wanted: Mapping[ComponentName, int]) -> bool:
+    def make_room(self, wanted: Mapping[ComponentName, int], ledger: Ledger) -> bool:
         """Evict until every pool has `wanted` slots free. False: not now, or (nothing evicted then) not at all."""
         self.settle()
-        if not self._could_fit(wanted):
+        if not self._could_fit(wanted, ledger):
             return False
         for spec in self._core.config.specs:  # FULL first: what goes with it makes room in the others
             short = self._short(wanted).get(spec.name, 0)
@@ -91,13 +91,17 @@ class Executor:
     def _short(self, wanted: Mapping[ComponentName, int]) -> dict[ComponentName, int]:
         return {name: count - self.device_pool(name).free_slots for name, count in wanted.items()}
 
-    def _could_fit(self, wanted: Mapping[ComponentName, int]) -> bool:
-        """Whether evicting all that is not protected would do."""
+    def _could_fit(self, wanted: Mapping[ComponentName, int], ledger: Ledger) -> bool:
+        """Whether evicting all that is not protected would do. The exact count is asked for only when it matters."""
         short = {name: lacking for name, lacking in self._short(wanted).items() if lacking > 0}
-        if not short:
+        if self._controller.idle and all(n <= self._surely_loose(name, ledger) for name, n in short.items()):
             return True
         loose = {count.pool: count.cached - count.protected for count in self._core.stats().pools}
         return all(lacking <= loose[PoolName(name, TierName.DEVICE)] for name, lacking in short.items())
+
+    def _surely_loose(self, component: ComponentName, ledger: Ledger) -> int:
+        pool = self.device_pool(component)
+        return pool.size - pool.free_slots - ledger.claimed(component)
 
     def _evict(self, component: ComponentName, want: int) -> None:
         host = {name: pool for name, pool in self._pools.items() if name.tier is TierName.HOST}

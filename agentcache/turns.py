@@ -1,5 +1,6 @@
 """What a running request holds: its turn, and the slots that are private to it."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import numpy as np
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key, Namespace, page_key
 from agentcache.sessions import Ticket
-from agentcache.types import NO_SLOTS, ComponentName, Locked, Miss, Slots, Tokens
+from agentcache.types import NO_SLOTS, ComponentName, Locked, Miss, Piece, Slots, Tokens
 
 NO_TOKENS: Tokens = NO_SLOTS
 
@@ -74,10 +75,11 @@ class ActiveTurn:
 
 
 class Ledger:
-    """Which slots are leased to which turn: taken from the pools, not yet the tree's."""
+    """Which slots are leased to which turn (taken from the pools, not yet the tree's), and how many it locks."""
 
     def __init__(self) -> None:
         self._leased: dict[int, dict[ComponentName, set[int]]] = {}
+        self._locked: dict[int, Counter[ComponentName]] = {}
 
     def __len__(self) -> int:
         return len(self._leased)
@@ -85,6 +87,13 @@ class Ledger:
     def open(self, turn: int) -> None:
         """Begin the account of a turn."""
         self._leased[turn] = {}
+        self._locked[turn] = Counter()
+
+    def lock(self, turn: int, pieces: tuple[Piece, ...]) -> None:
+        """Note what the turn's lock covers now."""
+        self._locked[turn] = Counter()
+        for piece in pieces:
+            self._locked[turn][piece.component] += int(piece.slots.size)
 
     def require_open(self, turn: int) -> None:
         """Errors: LEASE_REUSED for a turn that finished or is not ours."""
@@ -112,11 +121,16 @@ class Ledger:
 
     def close(self, turn: int) -> Mapping[ComponentName, Slots]:
         """End the account and answer what is still leased."""
+        del self._locked[turn]
         return {component: _slots(held) for component, held in self._leased.pop(turn).items()}
 
     def count(self, component: ComponentName) -> int:
         """How many slots of a component are leased."""
         return sum(len(account.get(component, ())) for account in self._leased.values())
+
+    def claimed(self, component: ComponentName) -> int:
+        """How many slots of a component turns lease or lock, those locked by several counted several times."""
+        return self.count(component) + sum(locked[component] for locked in self._locked.values())
 
     def leased(self, component: ComponentName) -> Slots:
         """Every leased slot of a component's device pool; doubles stay doubles, for checks."""
