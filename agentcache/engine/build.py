@@ -106,7 +106,7 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
         max_running=settings.max_running,
         queue_limit=settings.queue_limit,
         prefill_tokens=settings.prefill_tokens,
-        publishes_decoded=not info.prompt_only,
+        publishes_decoded=not info.prompt_only and capability.reuse is ReuseClass.REUSABLE,
     )
     return Engine(parts, limits)
 

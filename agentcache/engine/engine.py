@@ -258,7 +258,7 @@ class Engine:
     def _decoded(self, work: Work, logits: Tensor) -> None:
         at_boundary = work.state.length % self._parts.policy.grid_tokens == 0
         if at_boundary and self._limits.publishes_decoded and self._caches(work.request):
-            self._publisher.publish(work, work.state.length)
+            self._publisher.publish_decoded(work)
         self._say(work, logits)
 
     def _say(self, work: Work, logits: Tensor) -> None:
@@ -277,7 +277,7 @@ class Engine:
         """Publish what a prefill has computed since its last boundary (it stands at a chunk end), and end."""
         at_boundary = work.state.length % self._parts.policy.grid_tokens == 0
         if work.started and not work.completion_tokens and at_boundary and self._caches(work.request):
-            self._publisher.publish(work, work.state.length)
+            self._publisher.publish(work)
         self._end(work, FinishReason.ABORT)
 
     def _guarded(self, work: Work, action: Callable[[Work], None]) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from agentcache.cache import UnifiedRadixCache
+from agentcache.engine.batch import RequestState
 from agentcache.engine.publish import Need, PublishPolicy
 from agentcache.engine.runner import Runner
 from agentcache.engine.work import Work
@@ -31,26 +32,47 @@ class Publisher:
         due = [boundary for boundary in work.boundaries if boundary <= end]
         if due and end % self._policy.grid_tokens == 0:
             work.boundaries = work.boundaries[len(due) :]
-            self.publish(work, end)
+            self.publish(work)
 
-    def publish(self, work: Work, boundary: int) -> bool:
-        """Publish everything up to `boundary`, where the state ends. False: no slots for it now, nothing changed.
+    def publish(self, work: Work) -> None:
+        """Publish everything up to the state's end, a multiple of the grid. Without slots for it just now: nothing."""
+        if pieces := self._pieces(work, work.state.length):
+            self._offer(work, work.state, pieces)
 
-        Caller  `boundary` = work.state.length, a multiple of the grid
+    def publish_decoded(self, work: Work) -> None:
+        """Publish the chunk that decoding has just completed, computed again as a prompt's chunk.
+
+        The tokens of this chunk went through the model in a prompt's last short chunk and one by one; that rounds
+        otherwise than a forward over the whole chunk. Computed again, what is published is bit for bit what a cold
+        run over the same tokens computes. Cost: one forward a chunk, beside as many decode steps as it has tokens.
         """
+        start, end = work.turn.boundary_tokens, work.state.length
+        if end - start != self._policy.grid_tokens:
+            return  # the chunk before it could not be published
+        if pieces := self._pieces(work, end):
+            again = self._runner.new_state()
+            self._runner.restore(again, work.turn.locked)
+            self._runner.prefill(again, work.tokens[start:end])
+            self._offer(work, again, pieces)
+            self._runner.drop(again)
+
+    def _pieces(self, work: Work, boundary: int) -> tuple[Piece, ...]:
+        """What `boundary` needs, with slots; empty when it is published already or slots are short now."""
         if boundary <= work.turn.boundary_tokens:
-            return False
+            return ()
         bare = self._policy.pieces(work.turn.boundary_tokens, boundary)
         if not self._lease(work, {piece.component: self._policy.count(piece) for piece in bare}):
-            return False
-        pieces = tuple(self._filled(work, piece) for piece in bare)
-        self._runner.save(work.state, pieces)
+            return ()
+        return tuple(self._filled(work, piece) for piece in bare)
+
+    def _offer(self, work: Work, state: RequestState, pieces: tuple[Piece, ...]) -> None:
+        """Copy the bytes from `state`, then give the slots to the tree."""
+        self._runner.save(state, pieces)
         full = next(piece.slots for piece in pieces if piece.component == FULL)
         aux = tuple(piece for piece in pieces if piece.component != FULL)
-        inserted = self._cache.publish(work.turn, work.path(boundary), full, aux)
+        inserted = self._cache.publish(work.turn, work.path(state.length), full, aux)
         for piece in inserted.kept:
             work.leased[piece.component] = np.concatenate([work.leased[piece.component], piece.slots])
-        return True
 
     def return_spare(self, work: Work) -> None:
         """Give back what was reserved and is not needed any more."""

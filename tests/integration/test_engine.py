@@ -9,9 +9,31 @@ from agentcache.engine.api import Admitted, Event, Finished, FinishReason, Gener
 from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError, Kind
 from agentcache.types import FULL, MAMBA, SWA, MissReason, SessionState
-from tests.engines import GRID, VOCABULARY, ask, at_rest, drain, of, prompt_of, run, said, small_engine, tag
+from tests.engines import (
+    GRID,
+    PAGE,
+    VOCABULARY,
+    ask,
+    at_rest,
+    drain,
+    of,
+    prompt_of,
+    run,
+    said,
+    small_engine,
+    tag,
+)
 
-FAMILIES = ("qwen3", "gemma3", "qwen3_5", "lara_mini", "bamba", "lfm2")
+FAMILIES = [
+    ("qwen3", PAGE),
+    ("gemma3", PAGE),
+    ("qwen3_5", PAGE),
+    ("bamba", PAGE),
+    ("lfm2", PAGE),
+    ("lara_mini", GRID),
+]
+"""Families and pages. With experts (lara_mini) the rounding of a token depends on what else its forward routes to the
+same expert, so a page may be shared only with its whole chunk: page = grid."""
 CLOSE_CALL = 1e-3
 
 
@@ -24,33 +46,29 @@ def agree(one: list[Event], other: list[Event], name: str, twin: str) -> None:
             return
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_cache_changes_no_bit_of_what_follows_prompts(family: str) -> None:
-    """Prompt-computed pages: logits bit for bit, and so every token."""
-    engine = small_engine(family, prompt_only=True)
-    for prompt in growing(turns=4):
-        warm = run(engine, ask("warm", prompt, 6, session=tag("s"), digest_logits=True))
-        cold = run(engine, ask("cold", prompt, 6, reuse=False, digest_logits=True))
-        assert said(warm) == said(cold)
-        assert of(Finished, warm)[0].first_logits == of(Finished, cold)[0].first_logits != ""
-        assert of(Admitted, warm)[0].cached_tokens == (len(prompt) - 27) // GRID * GRID * (len(prompt) > 75)
-        assert of(Admitted, cold)[0].cached_tokens == 0
-    assert at_rest(engine)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_pages_from_decoding_change_no_greedy_token_but_close_calls(family: str) -> None:
-    """Pages whose tokens were decoded, or computed in a last short chunk, differ from a cold run's by rounding."""
-    engine = small_engine(family)
-    for prompt in growing(turns=4):
-        warm = run(engine, ask("warm", prompt, 20, session=tag("s")))
-        cold = run(engine, ask("cold", prompt, 20, reuse=False))
-        agree(warm, cold, "warm", "cold")
+@pytest.mark.parametrize(("family", "page"), FAMILIES)
+def test_the_cache_changes_no_bit(family: str, page: int) -> None:
+    """A session whose history is recorded, then one that goes on from generated tokens: every logit, every token."""
+    engine = small_engine(family, page_tokens=page)
+    for turn, prompt in enumerate(growing(turns=4)):
+        warm = same_as_cold(engine, prompt)
+        assert of(Admitted, warm)[0].cached_tokens == (48 + 27 * turn) // GRID * GRID * (turn > 0)
     continued = (*prompt, *said(warm), *prompt_of(9, seed=99))
-    warm = run(engine, ask("warm", continued, 20))
+    warm = same_as_cold(engine, continued)
     assert of(Admitted, warm)[0].cached_tokens > len(prompt)
-    agree(warm, run(engine, ask("cold", continued, 20, reuse=False)), "warm", "cold")
     assert at_rest(engine)
+
+
+def same_as_cold(engine: Engine, prompt: tuple[int, ...]) -> list[Event]:
+    """Run a prompt with the cache on and off, compare, and answer the events with the cache on."""
+    warm = run(engine, ask("warm", prompt, 20, session=tag("s"), digest_logits=True))
+    cold = run(engine, ask("cold", prompt, 20, reuse=False, digest_logits=True))
+    assert said(warm) == said(cold)
+    margins = [[token.top_margin for token in of(Token, events)] for events in (warm, cold)]
+    assert margins[0] == margins[1]
+    assert of(Finished, warm)[0].first_logits == of(Finished, cold)[0].first_logits != ""
+    assert of(Admitted, cold)[0].cached_tokens == 0
+    return warm
 
 
 def growing(turns: int) -> Iterator[tuple[int, ...]]:

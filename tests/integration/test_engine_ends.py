@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -202,7 +203,7 @@ def test_a_small_state_pool_publishes_less_and_still_serves() -> None:
     [({"full_slots": 10}, FULL), ({"swa_slots": 10}, SWA), ({"mamba_slots": 1}, MAMBA)],
     ids=["FULL", "SWA", "MAMBA"],
 )
-def test_a_pool_too_small_for_one_request_is_named(changes: dict[str, int], component: str) -> None:
+def test_a_pool_too_small_for_one_request_is_named(changes: dict[str, Any], component: str) -> None:
     engine = small_engine(**changes)
     with pytest.raises(CacheError, match=component) as refused:
         engine.submit(ask("1", PROMPT, 1))
