@@ -84,6 +84,9 @@ def test_moves_in_flight_keep_their_slots() -> None:
     turn = world.begin(text(3))
     assert world.cache.reserve(turn, {FULL: 10}) is None, "the room is still being copied away"
     world.cache.check()
+    jobs = len(tier.waiting)
+    assert world.cache.reserve(turn, {FULL: 17}) is None, "not even with all that is not being copied"
+    assert len(tier.waiting) == jobs
     assert sum(use.in_flight for use in world.cache.stats().pools) > 0
     tier.drain()
     assert world.cache.reserve(turn, {FULL: 10}) is not None

@@ -123,11 +123,17 @@ def test_reserve_evicts_what_is_short_and_no_locked_page(world: World) -> None:
     assert (world.hit(text(1, 64)), world.hit(text(2, 64))) == (0, 64)
 
 
-def test_reserve_that_cannot_be_met_evicts_nothing(world: World) -> None:
+@pytest.mark.parametrize("other", ["locks", "published", "leases"])
+def test_reserve_that_cannot_be_met_evicts_nothing(world: World, other: str) -> None:
     """All or nothing holds for the cached data of others too: FULL could be met, SWA could not."""
-    world.turn(text(1, 64))
     world.turn(text(2, 64))
+    if other == "locks":
+        world.turn(text(1, 64))
     holder = world.begin(text(1))
+    if other == "published":
+        world.compute(holder, text(1, 64))
+    if other == "leases":
+        world.cache.reserve(holder, {FULL: 16, SWA: 2})
     asker = world.begin(text(3))
     assert world.cache.reserve(asker, {FULL: 4, SWA: 15}) is None
     world.finish(holder)
