@@ -210,9 +210,12 @@ def build_random(config: Config, seed: int, dtype: str = "float32", device: str 
 
 
 def float32_twin(model: Model, most_parameters: int) -> Model:
-    """The same model in float32, for examinations that rounding would blur; the model itself if that is too large."""
+    """The same model in float32, for examinations that rounding would blur.
+
+    The model itself if it is too large, or quantized.
+    """
     large = sum(parameter.numel() for parameter in model.parameters()) > most_parameters
-    if model.dtype == torch.float32 or large:
+    if model.dtype == torch.float32 or large or getattr(model, "is_quantized", False):
         return model
     twin: Model = copy.deepcopy(model).float()
     return twin
@@ -243,6 +246,8 @@ def load_model(source: str | Path, dtype: str = "float32", device: str = "cpu") 
     model, info = loaded
     absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
     _require(not absent, path, f"{len(absent)} weights (first: {', '.join(absent[:3])})")
+    if where:  # what a .gguf holds was dequantized while loading, yet the model is still marked
+        model.hf_quantizer, model.is_quantized = None, False
     return _placed(model, device)
 
 

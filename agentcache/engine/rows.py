@@ -14,16 +14,18 @@ class Rows:
 
     `end` is the virtual length (of the longest row); row r has `pads[r]` places before its first token.
     `spare_tokens` behind each window stay readable, so that pages can be saved after the window has moved on.
+    `copied_from[r]` says per layer where the tokens of a copied row begin; before them is padding.
     """
 
-    def __init__(self, plans: Sequence[LayerPlan], spare_tokens: int, start: int = 0) -> None:
+    def __init__(self, plans: Sequence[LayerPlan], spare_tokens: int) -> None:
         self.plans = plans
         self.spare_tokens = spare_tokens
-        self.slabs = {plan.index: _slab(plan, spare_tokens, start) for plan in plans if plan.attention}
+        self.slabs = {plan.index: _slab(plan, spare_tokens) for plan in plans if plan.attention}
         self.cache = build_cache(plans, self.slabs)
-        self.end = start
+        self.end = 0
         self.pads = [0]
         self.capacity = 1
+        self.copied_from: list[dict[int, int]] = [{}]
 
     def begin(self, layer: int, start: int, keys: Tensor, values: Tensor) -> None:
         """Fill an empty single row's layer with the tokens from `start` on. Shapes: two of [heads, n, dim]."""
@@ -37,7 +39,7 @@ class Rows:
 
     def held_from(self, layer: int, row: int) -> int:
         """The first token of a row that the layer still holds."""
-        return max(0, self.slabs[layer].start - self.pads[row])
+        return max(self.copied_from[row].get(layer, 0), self.slabs[layer].start - self.pads[row])
 
     def tokens(self, layer: int, row: int, start: int, end: int) -> tuple[Tensor, Tensor]:
         """Views of keys and values of tokens `[start, end)` of a row. Shapes: two of [heads, end - start, dim]."""
@@ -61,13 +63,17 @@ class Rows:
     def join(self, other: "Rows", row: int) -> None:
         """Copy a row of another working memory behind our rows. It must not be longer than `end`."""
         length = other.length(row)
+        held = {
+            index: max(other.held_from(index, row), length - (slab.end - slab.start))
+            for index, slab in self.slabs.items()
+        }
         for index, slab in self.slabs.items():
-            held = max(other.held_from(index, row), length - (slab.end - slab.start))
-            slab.place(len(self.pads), *other.tokens(index, row, held, length))
+            slab.place(len(self.pads), *other.tokens(index, row, held[index], length))
         added = [tensor[row : row + 1] for tensor in other.state_tensors()]
         mine = list(self.state_tensors()) if self.pads else [tensor[:0] for tensor in added]
         self.load_states(other, [torch.cat(pair) for pair in zip(mine, added, strict=True)])
         self.pads.append(self.end - length)
+        self.copied_from.append(held)
 
     def leave(self, row: int) -> None:
         """Forget a row; the last row takes its number."""
@@ -77,6 +83,7 @@ class Rows:
             for slab in self.slabs.values():
                 slab.move_row(last, row)
         self.pads = [self.pads[number] for number in keep]
+        self.copied_from = [self.copied_from[number] for number in keep]
         self.load_states(self, [tensor[keep] for tensor in list(self.state_tensors())])
 
 
@@ -84,7 +91,7 @@ def merge(members: Sequence[tuple[Rows, int]], row_capacity: int) -> Rows:
     """A new working memory with copies of the given rows (memory, row), in that order."""
     first, _ = members[0]
     rows = Rows(first.plans, first.spare_tokens)
-    rows.pads = []
+    rows.pads, rows.copied_from = [], []
     rows.capacity = row_capacity
     rows.end = max(memory.length(row) for memory, row in members)
     for index, slab in rows.slabs.items():
@@ -94,6 +101,6 @@ def merge(members: Sequence[tuple[Rows, int]], row_capacity: int) -> Rows:
     return rows
 
 
-def _slab(plan: LayerPlan, spare_tokens: int, start: int) -> KvSlab:
+def _slab(plan: LayerPlan, spare_tokens: int) -> KvSlab:
     keep = plan.reach + spare_tokens if plan.window else EVERYTHING
-    return KvSlab(plan.reach, keep, start)
+    return KvSlab(plan.reach, keep)

@@ -20,11 +20,11 @@ class KvSlab:
             `reach`: tokens before a query that it may see; `keep`: tokens that are held at least (>= reach)
     """
 
-    def __init__(self, reach: int = EVERYTHING, keep: int = EVERYTHING, start: int = 0) -> None:
+    def __init__(self, reach: int = EVERYTHING, keep: int = EVERYTHING) -> None:
         self.reach = reach
         self.keep = keep
-        self.start = start
-        self.end = start
+        self.start = 0
+        self.end = 0
         self.keys = torch.empty(0)
         self.values = torch.empty(0)
 

@@ -104,6 +104,22 @@ def test_saving_what_the_request_does_not_hold_is_refused(
     assert refused.value.kind is Kind.BAD_INSERT
 
 
+def test_padding_of_a_batch_is_never_saved_as_tokens() -> None:
+    """A restored window begins late; in a batch its row has padding where earlier tokens would be."""
+    runner = runner_for("gemma3")
+    shelf = Shelf(runner)
+    tokens = random_tokens(128, 1, VOCABULARY)
+    prefill(runner, runner.new_state(), tokens, shelf)
+    restored, neighbour = runner.new_state(), runner.new_state()
+    runner.restore(restored, shelf.locked(128))
+    prefill(runner, neighbour, random_tokens(150, 2, VOCABULARY))
+    runner.decode([restored, neighbour], [5, 5])
+    runner.save(restored, [piece(SWA, 96, 128)])
+    with pytest.raises(CacheError) as refused:
+        runner.save(restored, [piece(SWA, 80, 128)])
+    assert refused.value.kind is Kind.BAD_INSERT
+
+
 def test_a_chunk_ends_at_the_next_multiple_of_the_grid() -> None:
     runner = runner_for("llama")
     ends = [runner.chunk_end(start, 100) for start in (0, 31, 32, 33, 96)]

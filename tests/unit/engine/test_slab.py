@@ -54,7 +54,8 @@ def test_a_window_does_not_grow_with_the_text() -> None:
 
 
 def test_a_layer_may_begin_later() -> None:
-    slab = KvSlab(reach=7, keep=19, start=32)
+    slab = KvSlab(reach=7, keep=19)
+    slab.start = slab.end = 32
     keys, _ = slab.append(*tokens(32, 40))
     assert positions_of(keys) == list(range(32, 40))
     assert (slab.start, slab.end) == (32, 40)
