@@ -9,10 +9,11 @@ from agentcache.clock import Clock, SystemClock
 from agentcache.config import EngineSettings
 from agentcache.engine.adapter import Model, build_random, load_model, make_config
 from agentcache.engine.api import EngineInfo, PoolInfo
-from agentcache.engine.engine import Engine, EngineLimits, EngineParts
+from agentcache.engine.engine import Engine, EngineLimits
 from agentcache.engine.models import BUILT_IN
 from agentcache.engine.publish import PublishPolicy
 from agentcache.engine.runner import ReuseClass, Runner, RunnerConfig, describe_model, load_runner
+from agentcache.engine.running import EngineParts
 from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace

@@ -8,29 +8,21 @@ ends, and the head of the queue gets its turn.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
-import structlog
-from torch import Tensor
 
-from agentcache.cache import Prompt, UnifiedRadixCache
-from agentcache.clock import Clock
+from agentcache.cache import Prompt
 from agentcache.engine.admission import AdmissionRules
 from agentcache.engine.api import (
     Accepted,
-    EngineInfo,
     EngineLoad,
     Event,
     Finished,
     FinishReason,
     GenerateRequest,
 )
-from agentcache.engine.publish import PublishPolicy
-from agentcache.engine.publisher import Publisher
-from agentcache.engine.runner import Runner
+from agentcache.engine.running import EngineParts, Running, failure_of
 from agentcache.engine.sampling import SEEDS, Sampler
 from agentcache.engine.scheduler import PrefillOrder, Waiting, WaitingQueue
 from agentcache.engine.work import Work
@@ -39,8 +31,6 @@ from agentcache.keys import Namespace
 from agentcache.types import ComponentName
 
 SWEEP_NS = 1_000_000_000
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +42,6 @@ class EngineLimits:
     prefill_tokens: int = 512
     order: PrefillOrder = PrefillOrder.FCFS
     publishes_decoded: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class EngineParts:
-    """What an engine is put together from. `sizes` are the device pools' slots; `seed` that of unseeded sampling."""
-
-    cache: UnifiedRadixCache
-    runner: Runner
-    info: EngineInfo
-    namespace: Namespace
-    policy: PublishPolicy
-    sizes: Mapping[ComponentName, int]
-    caches: bool
-    clock: Clock
-    seed: int = 0
 
 
 class Engine:
@@ -83,12 +58,11 @@ class Engine:
         self._parts = parts
         self._limits = limits
         self._rules = AdmissionRules(parts.info, parts.policy, parts.sizes, parts.caches)
-        self._publisher = Publisher(parts.cache, parts.runner, parts.policy)
         self._random = random.Random(parts.seed)
         self._waiting = WaitingQueue(limits.queue_limit, limits.order)
-        self._works: dict[str, Work] = {}
         self._events: list[Event] = []
         self._counts: Counter[str] = Counter()
+        self._running = Running(parts, limits.publishes_decoded, self._events, self._counts)
         self._swept_ns = parts.clock.now_ns()
 
     def submit(self, request: GenerateRequest) -> Accepted:
@@ -97,12 +71,12 @@ class Engine:
         Errors  EMPTY_PROMPT, PROMPT_TOO_LONG, OVER_POOL, QUEUE_FULL, BAD_REQUEST, SESSION_*, BAD_SESSION_ID; each
                 leaves nothing behind
         """
-        if request.request_id in self._works or request.request_id in self._waiting:
+        if request.request_id in self._running.works or request.request_id in self._waiting:
             raise CacheError(
                 Kind.BAD_REQUEST, "a request with this id is running", request_id=request.request_id
             )
         self._rules.check(request)
-        self._waiting.check_room(self._limits.max_running - len(self._works))
+        self._waiting.check_room(self._limits.max_running - len(self._running.works))
         ticket = self.cache.enter(request.session)
         self._waiting.push(Waiting(request, ticket, self.clock.now_ns()))
         return Accepted(request.request_id, ticket.session, ticket.generation, ticket.state)
@@ -114,8 +88,8 @@ class Engine:
         """
         if request_id in self._waiting:
             self._end_waiting(self._waiting.take(request_id), FinishReason.ABORT)
-        elif request_id in self._works:
-            self._guarded(self._works[request_id], self._abort)
+        elif request_id in self._running.works:
+            self._running.abort(self._running.works[request_id])
 
     def step(self) -> list[Event]:
         """Admit, prefill, decode and publish once. Answers what happened since the last step; [] when idle.
@@ -124,17 +98,17 @@ class Engine:
         """
         self.sweep()
         self._prefill()
-        self._decode()
-        events, self._events = self._events, []
+        self._running.decode()
+        events, self._events[:] = list(self._events), []
         return events
 
     def idle(self) -> bool:
         """Nothing waits, runs, or is still to be said."""
-        return not (self._works or self._waiting or self._events)
+        return not (self._running.works or self._waiting or self._events)
 
     def active(self) -> tuple[str, ...]:
         """Ids of all requests that have not ended."""
-        return (*self._works, *self._waiting.ids())
+        return (*self._running.works, *self._waiting.ids())
 
     def sweep(self) -> None:
         """Let idle sessions expire; looks once a second."""
@@ -148,7 +122,7 @@ class Engine:
         counts = self._counts
         return EngineLoad(
             waiting=len(self._waiting),
-            running=len(self._works),
+            running=len(self._running.works),
             admitted_total=counts["admitted"],
             prefill_tokens_total=counts["prefill_tokens"],
             cached_tokens_total=counts["cached_tokens"],
@@ -165,27 +139,27 @@ class Engine:
     def _prefill(self) -> None:
         budget = self._limits.prefill_tokens
         while budget > 0:
-            heads = [work for work in self._works.values() if not work.completion_tokens] or self._admit()
-            if not heads or not self._ready(heads[0]):
+            heads = self._running.heads() or self._admit()
+            if not heads or not self._running.ready(heads[0]):
                 return
-            budget -= self._prefill_chunk(heads[0])
+            budget -= self._running.prefill_chunk(heads[0])
 
     def _admit(self) -> list[Work]:
         """Match the next waiting request, if there is one and a seat for it."""
-        if not len(self._waiting) or len(self._works) >= self._limits.max_running:
+        if not len(self._waiting) or len(self._running.works) >= self._limits.max_running:
             return []
         waiting = self._waiting.pop(self._prefix_tokens)
         request = waiting.request
         try:
             turn = self.cache.begin(waiting.ticket, self._prompt(request))
         except Exception as error:
-            self._end_waiting(waiting, FinishReason.ERROR, _failure(error))
+            self._end_waiting(waiting, FinishReason.ERROR, failure_of(error))
             return []
         boundaries, need = self._plan(request, turn.boundary_tokens)
         seed = self._random.randrange(SEEDS)
         sampler = Sampler(request.sampling, seed)
         work = Work(request, waiting.submitted_ns, turn, self.runner.new_state(), sampler, boundaries, need)
-        self._works[request.request_id] = work
+        self._running.works[request.request_id] = work
         return [work]
 
     def _plan(self, request: GenerateRequest, start: int) -> tuple[tuple[int, ...], dict[ComponentName, int]]:
@@ -206,110 +180,9 @@ class Engine:
     def _prefix_tokens(self, request: GenerateRequest) -> int:
         return self.cache.peek(self._prompt(request)) if self._caches(request) else 0
 
-    def _ready(self, work: Work) -> bool:
-        """Start the head of the queue once its slots are there; True while it can be computed."""
-        if not work.started:
-            self._guarded(work, self._start)
-        return work.started
-
-    def _start(self, work: Work) -> None:
-        started = self._publisher.start(work)
-        if not started and len(self._works) == 1:  # nothing else will end and give slots back
-            work.boundaries, work.need = (), {}
-            started = self._publisher.start(work)
-        if started:
-            self._counts["admitted"] += 1
-            self._counts["cached_tokens"] += work.turn.cached_tokens
-            self._events.append(work.admitted())
-
-    def _prefill_chunk(self, work: Work) -> int:
-        """Compute up to the next multiple of the grid, publish what is due; the last chunk gives the first token."""
-        start = work.state.length
-        end = self.runner.chunk_end(start, work.prompt_tokens)
-        self._guarded(work, partial(self._compute, end=end))
-        self._counts["prefill_tokens"] += end - start
-        return end - start
-
-    def _compute(self, work: Work, end: int) -> None:
-        logits = self.runner.prefill(work.state, work.tokens[work.state.length : end])
-        self._publisher.passed(work)
-        if end == work.prompt_tokens:
-            self._publisher.return_spare(work)
-            self._say(work, logits.float().cpu())
-
-    # decoding
-
-    def _decode(self) -> None:
-        """One batched step of every request that has said its first token."""
-        works = [work for work in self._works.values() if work.completion_tokens]
-        if not works:
-            return
-        try:
-            logits = self.runner.decode([work.state for work in works], [work.tokens[-1] for work in works])
-            rows = logits.float().cpu()
-        except Exception as error:
-            for work in works:
-                self._fail(work, error)
-            return
-        self._counts["decode_tokens"] += len(works)
-        for work, row in zip(works, rows, strict=True):
-            self._guarded(work, partial(self._decoded, logits=row))
-
-    def _decoded(self, work: Work, logits: Tensor) -> None:
-        at_boundary = work.state.length % self._parts.policy.grid_tokens == 0
-        if at_boundary and self._limits.publishes_decoded and self._caches(work.request):
-            self._publisher.publish_decoded(work)
-        self._say(work, logits)
-
-    def _say(self, work: Work, logits: Tensor) -> None:
-        """Choose and emit the next token; end the request after the last one."""
-        said = work.said(logits, self.clock)
-        if isinstance(said, FinishReason):
-            self._end(work, said)
-            return
-        self._events.append(said)
-        if work.completion_tokens == work.request.max_tokens:
-            self._end(work, FinishReason.LENGTH)
-
-    # ends
-
-    def _abort(self, work: Work) -> None:
-        """Publish what a prefill has computed since its last boundary (it stands at a chunk end), and end."""
-        at_boundary = work.state.length % self._parts.policy.grid_tokens == 0
-        if work.started and not work.completion_tokens and at_boundary and self._caches(work.request):
-            self._publisher.publish(work)
-        self._end(work, FinishReason.ABORT)
-
-    def _guarded(self, work: Work, action: Callable[[Work], None]) -> None:
-        """Run one part of a step; its failure ends this request and no other."""
-        try:
-            action(work)
-        except Exception as error:
-            self._fail(work, error)
-
-    def _fail(self, work: Work, error: Exception) -> None:
-        log.error("request.failed", request=work.request.request_id, exc_info=error)
-        self._end(work, FinishReason.ERROR, _failure(error))
-
-    def _end(self, work: Work, reason: FinishReason, error: CacheError | None = None) -> None:
-        """The one way out of a running request: state, slots, lease and ticket go back. Twice is once."""
-        if work.request.request_id not in self._works:
-            return
-        del self._works[work.request.request_id]
-        self._counts[reason] += 1
-        self._events.append(work.finished(reason, error))
-        self.runner.drop(work.state)
-        self.cache.finish(work.turn, work.request.user_end_tokens)
-
     def _end_waiting(self, waiting: Waiting, reason: FinishReason, error: CacheError | None = None) -> None:
         """The way out of the queue: nothing was taken but the ticket."""
         self.cache.leave(waiting.ticket)
         self._counts[reason] += 1
         request = waiting.request
         self._events.append(Finished(request.request_id, reason, len(request.tokens), 0, 0, 0, error))
-
-
-def _failure(error: Exception) -> CacheError:
-    if isinstance(error, CacheError):
-        return error
-    return CacheError(Kind.ENGINE_FAILED, f"computing this request failed: {type(error).__name__}: {error}")

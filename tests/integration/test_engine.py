@@ -147,8 +147,8 @@ def test_requests_decoded_together_say_what_they_say_alone(family: str) -> None:
 
 def test_requests_that_arrive_together_find_what_the_first_one_published() -> None:
     engine = small_engine()
-    common = prompt_of(70)
-    events = run(engine, *(ask(str(number), common + prompt_of(9, number), 3) for number in range(4)))
+    shared_part = prompt_of(70)
+    events = run(engine, *(ask(str(number), shared_part + prompt_of(9, number), 3) for number in range(4)))
     assert [event.cached_tokens for event in of(Admitted, events)] == [0, 64, 64, 64]
 
 

@@ -114,11 +114,11 @@ def test_random_traffic_with_aborts_and_closes_gives_everything_back(seed: int) 
     engine = small_engine(full_slots=90, swa_slots=60, mamba_slots=10, max_running=3, prefill_tokens=32)
     start = free_slots(engine)
     source = random.Random(seed)
-    common = prompt_of(50)
+    shared_part = prompt_of(50)
     ended: set[str] = set()
     for number in range(60):
         name, session = str(number), f"s{source.randrange(5)}"
-        prompt = common[: source.randrange(1, 50)] + prompt_of(source.randrange(1, 60), source.randrange(8))
+        prompt = shared_part[: source.randrange(1, 50)] + prompt_of(source.randrange(1, 60), source.randrange(8))
         reuse = source.random() < 0.9
         engine.submit(ask(name, prompt, source.randrange(1, 9), session=tag(session), reuse=reuse))
         for _ in range(source.randrange(4)):

@@ -1,0 +1,159 @@
+"""Requests that run: prefill of the first, one batched decode of the others, and the one way out."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from torch import Tensor
+
+from agentcache.cache import UnifiedRadixCache
+from agentcache.clock import Clock
+from agentcache.engine.api import EngineInfo, Event, FinishReason
+from agentcache.engine.publish import PublishPolicy
+from agentcache.engine.publisher import Publisher
+from agentcache.engine.runner import Runner
+from agentcache.engine.work import Work
+from agentcache.errors import CacheError, Kind
+from agentcache.keys import Namespace
+from agentcache.types import ComponentName
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What an engine is put together from. `sizes` are the device pools' slots; `seed` that of unseeded sampling."""
+
+    cache: UnifiedRadixCache
+    runner: Runner
+    info: EngineInfo
+    namespace: Namespace
+    policy: PublishPolicy
+    sizes: Mapping[ComponentName, int]
+    caches: bool
+    clock: Clock
+    seed: int = 0
+
+
+class Running:
+    """The admitted requests, by id, in order of admission. Events and counts go into the engine's own."""
+
+    def __init__(
+        self, parts: EngineParts, publishes_decoded: bool, events: list[Event], counts: Counter[str]
+    ) -> None:
+        self.works: dict[str, Work] = {}
+        self._cache = parts.cache
+        self._runner = parts.runner
+        self._clock = parts.clock
+        self._grid_tokens = parts.policy.grid_tokens
+        self._publisher = Publisher(parts.cache, parts.runner, parts.policy)
+        self._publishes_decoded = publishes_decoded
+        self._events = events
+        self._counts = counts
+
+    def heads(self) -> list[Work]:
+        """Those that have not said their first token."""
+        return [work for work in self.works.values() if not work.completion_tokens]
+
+    def ready(self, work: Work) -> bool:
+        """Start the head of the queue once its slots are there; True while it can be computed."""
+        if not work.started:
+            self._guarded(work, self._start)
+        return work.started
+
+    def _start(self, work: Work) -> None:
+        started = self._publisher.start(work)
+        if not started and len(self.works) == 1:  # nothing else will end and give slots back
+            work.boundaries, work.need = (), {}
+            started = self._publisher.start(work)
+        if started:
+            self._counts["admitted"] += 1
+            self._counts["cached_tokens"] += work.turn.cached_tokens
+            self._events.append(work.admitted())
+
+    def prefill_chunk(self, work: Work) -> int:
+        """Compute up to the next multiple of the grid, publish what is due; the last chunk gives the first token."""
+        start = work.state.length
+        end = self._runner.chunk_end(start, work.prompt_tokens)
+        self._guarded(work, partial(self._compute, end=end))
+        self._counts["prefill_tokens"] += end - start
+        return end - start
+
+    def _compute(self, work: Work, end: int) -> None:
+        logits = self._runner.prefill(work.state, work.tokens[work.state.length : end])
+        self._publisher.passed(work)
+        if end == work.prompt_tokens:
+            self._publisher.return_spare(work)
+            self._say(work, logits.float().cpu())
+
+    def decode(self) -> None:
+        """One batched step of every request that has said its first token."""
+        works = [work for work in self.works.values() if work.completion_tokens]
+        if not works:
+            return
+        try:
+            logits = self._runner.decode([work.state for work in works], [work.tokens[-1] for work in works])
+            rows = logits.float().cpu()
+        except Exception as error:
+            for work in works:
+                self._fail(work, error)
+            return
+        self._counts["decode_tokens"] += len(works)
+        for work, row in zip(works, rows, strict=True):
+            self._guarded(work, partial(self._decoded, logits=row))
+
+    def _decoded(self, work: Work, logits: Tensor) -> None:
+        at_boundary = work.state.length % self._grid_tokens == 0
+        if at_boundary and self._publishes_decoded and work.turn.prompt.reuse:
+            self._publisher.publish_decoded(work)
+        self._say(work, logits)
+
+    def _say(self, work: Work, logits: Tensor) -> None:
+        """Choose and emit the next token; end the request after the last one."""
+        said = work.said(logits, self._clock)
+        if isinstance(said, FinishReason):
+            self._end(work, said)
+            return
+        self._events.append(said)
+        if work.completion_tokens == work.request.max_tokens:
+            self._end(work, FinishReason.LENGTH)
+
+    def abort(self, work: Work) -> None:
+        """Publish what a prefill has computed since its last boundary (it stands at a chunk end), and end."""
+        self._guarded(work, self._abort)
+
+    def _abort(self, work: Work) -> None:
+        at_boundary = work.state.length % self._grid_tokens == 0
+        if work.started and not work.completion_tokens and at_boundary and work.turn.prompt.reuse:
+            self._publisher.publish(work)
+        self._end(work, FinishReason.ABORT)
+
+    def _guarded(self, work: Work, action: Callable[[Work], None]) -> None:
+        """Run one part of a step; its failure ends this request and no other."""
+        try:
+            action(work)
+        except Exception as error:
+            self._fail(work, error)
+
+    def _fail(self, work: Work, error: Exception) -> None:
+        log.error("request.failed", request=work.request.request_id, exc_info=error)
+        self._end(work, FinishReason.ERROR, failure_of(error))
+
+    def _end(self, work: Work, reason: FinishReason, error: CacheError | None = None) -> None:
+        """The one way out of a running request: state, slots, lease and ticket go back. Twice is once."""
+        if work.request.request_id not in self.works:
+            return
+        del self.works[work.request.request_id]
+        self._counts[reason] += 1
+        self._events.append(work.finished(reason, error))
+        self._runner.drop(work.state)
+        self._cache.finish(work.turn, work.request.user_end_tokens)
+
+
+def failure_of(error: Exception) -> CacheError:
+    """What a request is told when a step failed on it."""
+    if isinstance(error, CacheError):
+        return error
+    return CacheError(Kind.ENGINE_FAILED, f"computing this request failed: {type(error).__name__}: {error}")
