@@ -64,7 +64,9 @@ def python_files(*folders: str) -> list[Source]:
 
 def text_files() -> list[Source]:
     """Every text file of the project, recorded data and the licence left out."""
-    folders = [ROOT / name for name in (*PACKAGES, "tests", "examples", "docs", ".ci") if (ROOT / name).is_dir()]
+    folders = [
+        ROOT / name for name in (*PACKAGES, "tests", "examples", "docs", ".ci") if (ROOT / name).is_dir()
+    ]
     paths = [path for path in ROOT.iterdir() if path.is_file() and path.name != "LICENSE"]
     paths += [path for folder in folders for path in _walk(folder) if "assets" not in path.parts]
     return [_read(path) for path in paths if path.suffix in TEXT_SUFFIXES]
