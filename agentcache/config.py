@@ -46,16 +46,19 @@ class CacheSettings(_Group):
     core: Literal["reference"] = Field(default="reference", description="tree core; this release has one")
     page_tokens: int = Field(default=16, ge=1, le=4096, description="tokens of one page")
     grid_tokens: int = Field(
-        default=256, ge=1, description="prefill chunk and checkpoint grid; multiple of the page"
+        default=128, ge=1, description="prefill chunk and checkpoint grid; multiple of the page"
     )
-    full_slots: int = Field(default=8192, ge=1, description="device pages of full attention")
-    swa_slots: int = Field(default=4096, ge=1, description="device pages of each sliding window")
+    full_slots: int = Field(default=4096, ge=1, description="device pages of full attention")
+    swa_slots: int = Field(default=2048, ge=1, description="device pages of each sliding window")
     mamba_slots: int = Field(default=256, ge=1, description="device recurrent states")
     eviction_policy: Literal["lru", "session"] = Field(
         default="session", description="order of eviction: lru|session"
     )
     eviction_base: Literal["lru", "lfu", "priority"] = Field(
         default="lru", description="ties of the session order: lru|lfu|priority"
+    )
+    fork_chunks: int = Field(
+        default=4, ge=1, description="chunks between the boundaries where another session may fork off"
     )
     prompt_only: bool = Field(
         default=False, description="publish only what a prompt computed, never decoded pages"
@@ -82,6 +85,9 @@ class EngineSettings(SessionSettings, CacheSettings, ModelSettings):
 
     max_running: int = Field(default=8, ge=1, le=1024, description="requests decoded in one batch")
     queue_limit: int = Field(default=64, ge=0, description="waiting requests before 429")
+    prefill_order: Literal["fcfs", "longest_prefix"] = Field(
+        default="fcfs", description="who begins next: fcfs|longest_prefix"
+    )
     prefill_tokens: int = Field(
         default=512, ge=1, description="prompt tokens computed between two decode steps"
     )

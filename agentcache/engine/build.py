@@ -14,6 +14,7 @@ from agentcache.engine.models import BUILT_IN
 from agentcache.engine.publish import PublishPolicy
 from agentcache.engine.runner import ReuseClass, Runner, RunnerConfig, describe_model, load_runner
 from agentcache.engine.running import EngineParts
+from agentcache.engine.scheduler import PrefillOrder
 from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
@@ -97,7 +98,9 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
             dtype=capability.dtype,
             layout=f"page={settings.page_tokens},grid={settings.grid_tokens}",
         ),
-        policy=PublishPolicy(settings.page_tokens, settings.grid_tokens, capability.specs),
+        policy=PublishPolicy(
+            settings.page_tokens, settings.grid_tokens, capability.specs, settings.fork_chunks
+        ),
         sizes=sizes,
         caches=capability.reuse is not ReuseClass.NOT_REUSABLE,
         clock=clock,
@@ -107,6 +110,7 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
         max_running=settings.max_running,
         queue_limit=settings.queue_limit,
         prefill_tokens=settings.prefill_tokens,
+        order=PrefillOrder(settings.prefill_order),
         publishes_decoded=not info.prompt_only and capability.reuse is ReuseClass.REUSABLE,
     )
     return Engine(parts, limits)

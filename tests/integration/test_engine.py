@@ -166,6 +166,27 @@ def test_fcfs_admits_in_order_of_arrival_and_one_step_prefills_no_more_than_its_
     assert [event.request_id for event in of(Admitted, events)] == ["0", "1", "2"]
 
 
+def test_longest_prefix_first_takes_the_request_that_computes_least() -> None:
+    engine = small_engine(prefill_order="longest_prefix", max_running=1)
+    run(engine, ask("before", prompt_of(70), 1))
+    requests = (
+        ask("cold", prompt_of(70, 1), 1),
+        ask("half", prompt_of(40) + prompt_of(9, 2), 1),
+        ask("warm", prompt_of(70), 1),
+    )
+    events = run(engine, *requests)
+    assert [event.request_id for event in of(Admitted, events)] == ["warm", "cold", "half"]
+    assert [event.cached_tokens for event in of(Admitted, events)] == [64, 0, 0]
+
+
+def test_forks_land_where_a_whole_number_of_chunks_was_published() -> None:
+    for chunks, cached in ((1, 112), (2, 96), (4, 64), (9, 0)):
+        engine = small_engine(fork_chunks=chunks)
+        run(engine, ask("1", prompt_of(200), 1))
+        fork = run(engine, ask("2", prompt_of(200)[:120] + prompt_of(9, 2), 1))
+        assert of(Admitted, fork)[0].cached_tokens == cached
+
+
 def test_stop_tokens_end_a_turn_and_are_not_said() -> None:
     engine = small_engine()
     free = said(run(engine, ask("free", prompt_of(30), 8)))
