@@ -88,6 +88,7 @@ class DemoResult:
             "turns_in_sessions": self.size.turns_in_sessions,
             "max_tokens": self.size.max_tokens,
             "turns_not_answered": self.refused,
+            "differences": _differences(alone),
             "first_logits_identical": len(alone.pairs) - len(alone.logits_differ),
             "greedy_tokens_identical": len(alone.pairs) - len(alone.outputs_differ),
             "concurrent": {
@@ -110,6 +111,8 @@ class DemoResult:
             for turn, refused in one.refusals:
                 console.print(f"not answered: {one.name} turn {turn}: {refused.message}", markup=False)
         console.print(_table(self))
+        for difference in _differences(self.alone):
+            console.print(f"differs: {difference}", markup=False)
         for fault in self.faults():
             console.print(f"[bold red]Failed:[/] {fault}.")
         console.print(_sentence(self), highlight=False, soft_wrap=True)
@@ -149,6 +152,12 @@ def _sentence(result: DemoResult) -> str:
         f" cache off; {result.references_left} references were left after the sessions were closed"
         f" ({result.seconds:.0f} s in all)."
     )
+
+
+def _differences(comparison: Comparison) -> list[str]:
+    """Every turn whose answer the cache changed, and what of it."""
+    logits = [f"{pair.name} turn {pair.turn}: first logits" for pair in comparison.logits_differ]
+    return logits + [f"{pair.name} turn {pair.turn}: tokens" for pair in comparison.outputs_differ]
 
 
 def _share(comparison: Comparison, differing: list[Any]) -> str:

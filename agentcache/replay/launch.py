@@ -19,6 +19,8 @@ START_S = 180.0
 STOP_S = 20.0
 POLL_S = 0.1
 LOG_TAIL_BYTES = 2000
+SERVE = ("serve", "--dtype", "float32", "--threads", "1", "--host", HOST)
+"""One thread: matrix products of short chunks round by the number of threads, and bits are compared here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,13 @@ class Launched:
 
 @asynccontextmanager
 async def launched_worker(model: str, log: Path) -> AsyncIterator[Launched]:
-    """Start `agentcache serve` with `model` in float32 on a free port of the loopback; end it with the block.
+    """Start `agentcache serve` with `model` in float32 on one thread and a free port of the loopback; end it with the block.
 
     What it prints goes to `log`. It is ended by its process id: SIGTERM, and SIGKILL if it has not gone in `STOP_S`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     port = _free_port()
-    arguments = ("serve", "--model", model, "--dtype", "float32", "--host", HOST, "--port", str(port))
+    arguments = (*SERVE, "--model", model, "--port", str(port))
     with log.open("wb") as written:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "agentcache", *arguments, stdout=written, stderr=written, env=_environment()

@@ -78,7 +78,9 @@ def test_tokens_that_batching_rounds_are_reported_and_no_fault() -> None:
 def test_differing_answers_are_never_called_the_same() -> None:
     found = result(warm=(WARM, replace(WARM, tokens=(1, 3))))
     assert found.as_json()["outputs_identical"] is False
+    assert found.as_json()["differences"] == ["s turn 2: tokens"]
     assert "were NOT the same" in " ".join(shown(found).split())
+    assert "differs: s turn 2: tokens" in shown(found)
 
 
 def test_a_turn_that_was_not_answered_is_named() -> None:
