@@ -90,6 +90,29 @@ def demo(**options: Any) -> None:
     _start("agentcache.replay.cli:demo", **options)
 
 
+PASSED_ON = {"ignore_unknown_options": True}
+"""A benchmark reads its own options, --help too."""
+
+
+@cli.group()
+def bench() -> None:
+    """Measure what the cache is worth on this machine."""
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def ttft(options: tuple[str, ...]) -> None:
+    """Time to the first token, warm against cold."""
+    _start("agentcache.bench.ttft:main", options)
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def grid(options: tuple[str, ...]) -> None:
+    """What the chunk grid costs an agent's turns."""
+    _start("agentcache.bench.grid:main", options)
+
+
 @cli.command("config")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 @settings_options
