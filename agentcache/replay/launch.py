@@ -51,7 +51,7 @@ class Launched:
 
 @asynccontextmanager
 async def launched_worker(model: str, log: Path) -> AsyncIterator[Launched]:
-    """Start `agentcache serve` with `model` in float32 on one thread and a free port of the loopback; end it with the block.
+    """Start `agentcache serve` with `model` as SERVE says, on a free port of the loopback; end it with the block.
 
     What it prints goes to `log`. It is ended by its process id: SIGTERM, and SIGKILL if it has not gone in `STOP_S`.
     """
