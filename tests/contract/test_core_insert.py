@@ -221,6 +221,16 @@ def test_a_bad_offer_changes_nothing(drive: Drive, name: str) -> None:
     assert driver.core.snapshot() == before
 
 
+def test_a_state_between_two_points_of_its_grid_is_refused(drive: Drive) -> None:
+    """On a page and on the tree's grid, but states exist every second page only."""
+    driver, key = drive("M", page=4, states=2), pages_of("abcd", 4)
+    driver.insert(key)
+    before = driver.core.snapshot()
+    offer = Insert(slots_of([19, 20, 21, 22]), (state(12, 9),))
+    assert refused(lambda: driver.core.insert(key, offer, driver.tick())) is Kind.UNALIGNED
+    assert driver.core.snapshot() == before
+
+
 def test_a_ragged_key_is_refused(drive: Drive) -> None:
     driver = drive(page=4)
     key = Key(np.arange(6, dtype=np.int32), HOME)

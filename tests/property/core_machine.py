@@ -21,6 +21,7 @@ from tests.driver import Driver
 from tests.flight import HeldLease
 from tests.oracle import Poll, Residency, Vote
 from tests.property.marker_model import MarkerModel, shown_markers, shown_references
+from tests.property.order_model import OrderModel, check_cascade, lost
 
 LETTERS = st.text("ab", min_size=2, max_size=6)
 SHORT = st.text("ab", min_size=1, max_size=3)
@@ -40,7 +41,7 @@ class Bed(RuleBasedStateMachine):
         kinds=st.sampled_from(all_kinds()),
         shape=st.sampled_from([(1, 1, 0), (4, 1, 0), (4, 2, 0), (2, 1, 2), (64, 1, 0)]),
         order=st.sampled_from([(Order.LRU, OrderBase.LRU), *((Order.SESSION, base) for base in OrderBase)]),
-        tiers=st.sampled_from([(0, False), (6, False), (6, True), (3, True), (12, True)]),
+        tiers=st.sampled_from([(0, False), (0, False), (6, False), (6, True), (3, True), (12, True)]),
         slots=st.sampled_from([7, 12, 18]),
     )
     def build(
@@ -59,8 +60,10 @@ class Bed(RuleBasedStateMachine):
         self.page = shape[0]
         self.keys: list[Key] = []
         self.model = MarkerModel(config)
+        self.ranks = OrderModel(config)
         self.held: list[HeldLease] = []
         self.kept: list[tuple[Key, Boundary]] = []
+        self.published: list[Key] = []
         self.reached["steps"] += 1
 
     def key(self, letters: str, space: object) -> Key:
@@ -89,6 +92,7 @@ class Bed(RuleBasedStateMachine):
         """A rule may make several calls, and data that left in one may be back after the next."""
         places = check_all(driver)
         self.model.settle(places)
+        self.ranks.forget(places)
         return places
 
     def compare_votes(self, places: Residency) -> None:
@@ -135,6 +139,8 @@ class Requests(Bed):
             if self.driver.fits(key, wanted, after, tier):
                 before = self.driver.peek(key).device.length
                 answer = self.driver.insert(key, wanted, after, tier, priority=seed % 3)
+                self.ranks.inserted(key, answer, seed % 3, self.driver.now)
+                self.published = [*self.published[-7:], key]
                 self.reached["revival"] += before < answer.frontier.length and any(
                     piece.component != FULL
                     and piece.end <= self.driver.peek(key).full_tokens
@@ -143,14 +149,41 @@ class Requests(Bed):
                 )
                 return answer
             for spec in self.driver.config.specs:
-                self.driver.evict(spec.name, 3, tier)
+                self.make_room(spec.name, tier, 3)
         return None
+
+    def make_room(self, component: ComponentName, tier: TierName, want: int) -> None:
+        """Evict; where no host and no job interferes, the lowest ranked candidate must be among what went."""
+        before = self.driver.core.snapshot()
+        self.driver.evict(component, want, tier)
+        after = self.driver.core.snapshot()
+        if self.driver.config.host_tier or tier is TierName.HOST or want == 0:
+            return
+        check_cascade(self.driver.config, before, after, component)
+        first = self.ranks.lowest(before, component)
+        gone = lost(before, after)
+        assert bool(first) == any(spot[2] == component for spot in gone)
+        assert not first or gone & set(first), f"{component}: {first} ranked lowest, {gone} went"
+        self.reached["victim as ranked"] += bool(first)
 
     @rule(letters=LETTERS, space=SPACES, seed=SEEDS, tier=TIERS)
     def publish(self, letters: str, space: object, seed: int, tier: TierName) -> None:
         if tier is TierName.HOST and not self.driver.config.host_tier:
             return
-        key = self.key(letters, space)
+        self.publish_key(self.key(letters, space), seed, tier)
+
+    @rule(pick=PICK, keep=st.integers(1, 4), letters=SHORT, seed=SEEDS, tier=TIERS)
+    def publish_near(self, pick: int, keep: int, letters: str, seed: int, tier: TierName) -> None:
+        """A fork or an extension of something published before."""
+        if self.published and (tier is TierName.DEVICE or self.driver.config.host_tier):
+            other = self.published[pick % len(self.published)]
+            head = self.letters_of(other, keep * self.page)
+            self.publish_key(self.key(head + letters, other.namespace), seed, tier)
+
+    def letters_of(self, key: Key, tokens: int) -> str:
+        return "".join(chr(int(token) // 100) for token in key.tokens[: tokens : self.page])
+
+    def publish_key(self, key: Key, seed: int, tier: TierName) -> None:
         forks = self.fork_of(key)
         if self.offer(key, seed, None, tier) and forks:
             self.reached["fork under a lease"] += forks[0]
@@ -172,12 +205,13 @@ class Requests(Bed):
     def match(self, letters: str, space: object, limit: int) -> None:
         key = self.key(letters, space)
         found = self.driver.match(key, limit * self.page // 4)
+        self.ranks.matched(key, found.any_tier.length, self.driver.now)
         self.kept = [*self.kept[-5:], (key, found.device)]
 
-    @rule(letters=LETTERS, space=SPACES)
-    def hold(self, letters: str, space: object) -> None:
-        if len(self.driver.leases) < 4:
-            self.driver.lock(self.key(letters, space))
+    @rule(pick=PICK)
+    def hold(self, pick: int) -> None:
+        if self.published and len(self.driver.leases) < 4:
+            self.driver.lock(self.published[pick % len(self.published)])
 
     @rule(pick=PICK)
     def lock_an_old_boundary(self, pick: int) -> None:
@@ -198,8 +232,7 @@ class Requests(Bed):
         held = self.pick_lease(pick)
         if held is None:
             return
-        head = "".join(chr(int(token) // 100) for token in held.key.tokens[: held.length : self.page])
-        key = self.key(head + letters, held.key.namespace)
+        key = self.key(self.letters_of(held.key, held.length) + letters, held.key.namespace)
         answer = self.offer(key, seed, held, TierName.DEVICE)
         if answer is None:
             return
@@ -242,7 +275,7 @@ class Requests(Bed):
     @rule(which=PICK, tier=TIERS, want=st.integers(0, 5))
     def evict(self, which: int, tier: TierName, want: int) -> None:
         specs = self.driver.config.specs
-        self.driver.evict(specs[which % len(specs)].name, want, tier)
+        self.make_room(specs[which % len(specs)].name, tier, want)
 
 
 def _full(answer: Inserted) -> bool:
@@ -252,15 +285,16 @@ def _full(answer: Inserted) -> bool:
 class Transfers(Requests):
     """Jobs outstanding, committed late, in reverse, partly or empty."""
 
-    @rule(letters=LETTERS, space=SPACES, onto=st.sampled_from([TierName.HOST, TierName.EXTERNAL]))
-    def backup(self, letters: str, space: object, onto: TierName) -> None:
-        if self.driver.config.host_tier and len(self.driver.flights) < 4:
-            self.driver.backup(self.key(letters, space), onto)
+    @rule(pick=PICK, onto=st.sampled_from([TierName.HOST, TierName.EXTERNAL]))
+    def backup(self, pick: int, onto: TierName) -> None:
+        if self.driver.config.host_tier and self.published and len(self.driver.flights) < 4:
+            self.driver.backup(self.published[pick % len(self.published)], onto)
 
-    @rule(letters=LETTERS, space=SPACES)
-    def load(self, letters: str, space: object) -> None:
-        if self.driver.config.host_tier and len(self.driver.flights) < 4 and len(self.driver.leases) < 6:
-            planned = self.driver.load(self.key(letters, space))
+    @rule(pick=PICK)
+    def load(self, pick: int) -> None:
+        room = len(self.driver.flights) < 4 and len(self.driver.leases) < 6
+        if self.driver.config.host_tier and self.published and room:
+            planned = self.driver.load(self.published[pick % len(self.published)])
             self.reached["load"] += planned.job is not None
 
     @rule(pick=PICK, seed=SEEDS, share=st.sampled_from([0.0, 0.5, 0.8, 1.0, 1.0]))

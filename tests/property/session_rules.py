@@ -132,6 +132,13 @@ class CoreMachine(Transfers):
         self.model.release(session, older)
         self.reached["close after reopen"] += bool(kept)
 
+    @rule(session=NAMES, letters=LETTERS, space=SPACES, seed=SEEDS)
+    def reopen_and_close_late(self, session: str, letters: str, space: object, seed: int) -> None:
+        """Closed, opened by the next turn, and then the first close arrives once more."""
+        self.close(session, ReleaseMode.RELEASE, False)
+        self.turn(session, letters, space, seed, 0)
+        self.close_the_generation_before(session)
+
     @rule(session=NAMES, state=st.sampled_from(["running", "pending", "idle"]))
     def expect(self, session: str, state: str) -> None:
         before = self.driver.core.snapshot()

@@ -33,6 +33,7 @@ RARE = {
     "refused unknown_job",
     "reopened",
     "revival",
+    "victim as ranked",
 }
 
 
