@@ -40,18 +40,19 @@ async def test_a_salt_keeps_tenants_apart_and_serves_each(client: httpx2.AsyncCl
 
 
 async def test_a_miss_says_where_a_sessions_prompt_left_its_path(client: httpx2.AsyncClient) -> None:
-    """R022, R235, R085: a head that changes with every request is told by its position, and so is a resume that
-    drops a block; a prompt that goes on as it was is told its end."""
+    """R022, R085, R182, R233, R235, R238: to the page, whether its head or a block in its middle changed."""
     named = {"x-agentcache-session": "drifts"}
     body: dict[str, Any] = {"max_tokens": 1, "temperature": 0}
     base = [5, 6, 7, 8] * 60
     changed_head = [9, *base[1:]]
     changed_middle = [*base[:100], 9, *base[101:]]
-    why = []
+    why, known = [], []
     for prompt in (base, changed_head, base, changed_middle, [*base, *[11] * 80]):
         answer = await client.post(TEXT, json={**body, "prompt": prompt}, headers=named)
         why.append(answer.headers["x-agentcache-why"])
+        known.append(answer.json()["agentcache"]["full_tokens"])
     assert why[0] == why[1] == "not_cached FULL at 0"
     assert why[2] == "full hit"
     assert why[3].endswith("at 96"), why
+    assert known[1:4] == [0, 224, 100]  # the page in which it differs
     assert why[4] == "not_cached FULL at 224"
