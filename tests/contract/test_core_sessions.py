@@ -230,6 +230,14 @@ def test_drop_frees_what_only_it_referenced(drive: Drive) -> None:
     assert driver.depth(pages_of("abxy", 4)) == 16
 
 
+def test_drop_spares_a_tip_that_another_session_references(drive: Drive) -> None:
+    driver = drive("SM", page=4)
+    turn(driver, "abcd", (1, 2), session="s")
+    turn(driver, "abcd", (3, 4), session="t")
+    driver.release("s", ReleaseMode.DROP)
+    assert driver.depth(pages_of("abcd", 4)) == 16
+
+
 def test_drop_alone_frees_everything(drive: Drive) -> None:
     driver = drive("SM", page=4)
     turn(driver, "abcd", (1, 2))

@@ -97,11 +97,15 @@ class MarkerModel:
             for m in marks
         )
 
-    def references(self) -> Referenced:
-        """Sessions per (place, component): the union of the regions of each session's markers, counted by session."""
+    def references(self, without: str = "", through: int = 0) -> Referenced:
+        """Sessions per (place, component): the union of the regions of each session's markers, counted by session.
+
+        The markers of session `without` up to generation `through` do not count.
+        """
         counts: Referenced = Counter()
-        for marks in self.marks.values():
-            union = {place for mark in marks for place in self._region(mark)}
+        for session, marks in self.marks.items():
+            kept = [mark for mark in marks if session != without or mark.generation > through]
+            union = {place for mark in kept for place in self._region(mark)}
             counts.update(union)
         return counts
 

@@ -10,9 +10,10 @@ from agentcache.types import ReleaseMode, SessionId, TierName, Turn, Wait
 from tests.flight import HeldLease
 from tests.property.core_machine import LETTERS, PICK, SEEDS, SPACES, Transfers
 from tests.property.marker_model import Mark
+from tests.property.order_model import lost
 
 NAMES = st.sampled_from(["s", "t"])
-MODES = st.sampled_from([ReleaseMode.RELEASE, ReleaseMode.RELEASE, ReleaseMode.DROP, ReleaseMode.DEMOTE])
+MODES = st.sampled_from([ReleaseMode.RELEASE, ReleaseMode.DROP, ReleaseMode.DROP, ReleaseMode.DEMOTE])
 
 
 @dataclass
@@ -40,12 +41,17 @@ class CoreMachine(Transfers):
         self.sequence += 1
         return self.sequence
 
-    @rule(session=NAMES, letters=LETTERS, space=SPACES)
-    def admit(self, session: str, letters: str, space: object) -> None:
+    @rule(session=NAMES, letters=LETTERS, space=SPACES, seed=SEEDS)
+    def admit(self, session: str, letters: str, space: object, seed: int) -> None:
         """A request arrives; for a closed session it opens the next generation."""
         if len(self.running) > 2:
             return
         current = self.current.get(session, 0)
+        if current and seed % 11 == 0:
+            current = self.current[session] = (
+                current + 1
+            )  # a fence: the older markers stay until this one registers
+            self.reached["fenced"] += 1
         if current <= self.closed.get(session, 0):
             self.reached["reopened"] += current > 0
             current = self.closed.get(session, 0) + 1
@@ -79,7 +85,7 @@ class CoreMachine(Transfers):
     def turn(self, session: str, letters: str, space: object, seed: int, user: int) -> None:
         """A whole turn with nothing in between."""
         before = len(self.running)
-        self.admit(session, letters, space)
+        self.admit(session, letters, space, seed)
         if len(self.running) > before:
             self.finish(before, seed, seed % 5 == 0, user)
 
@@ -107,7 +113,13 @@ class CoreMachine(Transfers):
         before = self.driver.core.snapshot()
         self.driver.release(session, ReleaseMode.PREVIEW, generation)
         assert self.driver.core.snapshot() == before
-        self.driver.release(session, mode, generation)
+        wanted = set(self.model.references(without=session, through=generation))
+        answer = self.driver.release(session, mode, generation)
+        gone = lost(before, self.driver.core.snapshot())
+        assert mode is ReleaseMode.DROP or not gone, "only a drop takes data"
+        assert mode is not ReleaseMode.RELEASE or not answer.effects
+        assert not gone & wanted, "a drop took what somebody else wants"
+        self.reached["drop took data"] += bool(gone)
         self.closed[session] = max(self.closed.get(session, 0), generation)
         self.model.release(session, generation)
         if again:
