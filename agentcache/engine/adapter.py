@@ -20,7 +20,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import (
     Cache,
     CacheLayerMixin,
@@ -249,6 +249,29 @@ def load_model(source: str | Path, dtype: str = "float32", device: str = "cpu") 
     if where:  # what a .gguf holds was dequantized while loading, yet the model is still marked
         model.hf_quantizer, model.is_quantized = None, False
     return _placed(model, device)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTokenizer:
+    """What a .gguf file says about text: tokenizer.json's content, the chat template, and named tokens."""
+
+    content: str
+    template: str
+    names: Mapping[str, str]
+
+
+def read_packed_tokenizer(file: Path) -> PackedTokenizer:
+    """The tokenizer inside a .gguf file. Errors: CacheError(BAD_CHECKPOINT)."""
+    logging.set_verbosity_error()
+    try:
+        packed: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
+    except (*FORWARD_FAILURES, OSError, KeyError, ImportError) as bad:
+        raise CacheError(Kind.BAD_CHECKPOINT, f"cannot read the tokenizer in {file.name}: {bad}") from bad
+    names = {
+        name: str(getattr(packed, name) or "")
+        for name in ("bos_token", "eos_token", "pad_token", "unk_token")
+    }
+    return PackedTokenizer(packed.backend_tokenizer.to_str(), str(packed.chat_template or ""), names)
 
 
 def _placed(model: Any, device: str) -> Model:

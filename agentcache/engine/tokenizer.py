@@ -26,6 +26,7 @@ CUTS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
 """Unicode noncharacters: never part of text that people exchange."""
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 REMEMBERED_PARTS = 2048
+NO_TEMPLATE = "{{ raise_exception('this checkpoint has no chat template; use /v1/completions') }}"
 
 Message = Mapping[str, Any]
 
@@ -193,6 +194,13 @@ def load_tokenizer(directory: Path = ASSETS) -> ChatTokenizer:
     return ChatTokenizer(tokenizer, template, _stop_tokens(directory, tokenizer, names["eos_token"]))
 
 
+def packed_tokenizer(content: str, template: str, names: Mapping[str, str]) -> ChatTokenizer:
+    """A tokenizer from the content of a tokenizer.json, a chat template and named tokens (eos_token ends answers)."""
+    tokenizer = Tokenizer.from_str(content)
+    stop = tokenizer.token_to_id(names["eos_token"])
+    return ChatTokenizer(tokenizer, Template(template or NO_TEMPLATE, names, True), [stop] if stop else [])
+
+
 def _template_source(directory: Path, settings: Mapping[str, Any]) -> str:
     beside = directory / "chat_template.jinja"
     if beside.is_file():
@@ -201,8 +209,7 @@ def _template_source(directory: Path, settings: Mapping[str, Any]) -> str:
     if isinstance(found, list):
         named = {entry["name"]: entry["template"] for entry in found}
         found = named.get("default") or next(iter(named.values()), None)
-    missing = "{{ raise_exception('this checkpoint has no chat template; use /v1/completions') }}"
-    return found if isinstance(found, str) else missing
+    return found if isinstance(found, str) else NO_TEMPLATE
 
 
 def _stop_tokens(directory: Path, tokenizer: Tokenizer, eos: str) -> list[int]:

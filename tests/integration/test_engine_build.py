@@ -1,0 +1,97 @@
+"""From a model's name to an engine: what is found, and what is said about what is not."""
+
+from pathlib import Path
+
+import pytest
+
+from agentcache.config import EngineSettings
+from agentcache.engine import build
+from agentcache.engine.adapter import build_random, make_config
+from agentcache.engine.api import Finished, FinishReason
+from agentcache.engine.build import build_engine, load_tokenizer_for, locate
+from agentcache.engine.models import BUILT_IN, CONTEXT_TOKENS
+from agentcache.engine.tokenizer import ASSETS, load_tokenizer, packed_tokenizer
+from agentcache.errors import CacheError, Kind
+from tests.engines import ask, of, prompt_of, run
+from tests.serving import save_tiny_checkpoint
+
+SMALL = {"full_slots": 32, "swa_slots": 64, "mamba_slots": 8, "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "components"),
+    [
+        ("tiny-full", ("FULL",)),
+        ("tiny-swa", ("FULL", "SWA")),
+        ("tiny-hybrid", ("FULL", "MAMBA")),
+        ("tiny-all", ("FULL", "SWA", "MAMBA")),
+    ],
+)
+def test_built_in_models_are_what_their_names_say(name: str, components: tuple[str, ...]) -> None:
+    engine = build_engine(EngineSettings.model_validate({"model": name, **SMALL}))
+    info = engine.info
+    assert (info.model, info.components, info.reuse) == (name, components, "reusable")
+    assert 15e6 < info.parameters < 21e6
+    assert (info.context_tokens, info.random_weights, info.prompt_only) == (CONTEXT_TOKENS, True, False)
+    assert load_tokenizer_for(EngineSettings(model=name)).vocab_size == info.vocab_size
+    assert of(Finished, run(engine, ask("1", prompt_of(9), 2)))[0].reason is FinishReason.LENGTH
+
+
+def test_weights_depend_on_the_seed_only() -> None:
+    recipe = BUILT_IN["tiny-all"]
+    config = make_config(
+        recipe.family, {**recipe.fields, "num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    )
+    first, same, other = (
+        [float(parameter.detach().sum()) for parameter in build_random(config, seed).parameters()]
+        for seed in (3, 3, 4)
+    )
+    assert first == same != other
+
+
+def test_seeds_do_not_share_pages() -> None:
+    engines = [build_engine(EngineSettings.model_validate({"seed": seed, **SMALL})) for seed in (0, 1)]
+    assert engines[0].namespace("t").digest() != engines[1].namespace("t").digest()
+    assert engines[0].namespace("t").digest() != engines[0].namespace("u").digest()
+
+
+def test_a_checkpoint_directory_with_its_own_tokenizer(tmp_path: Path) -> None:
+    folder = save_tiny_checkpoint(tmp_path / "checkpoint")
+    settings = EngineSettings.model_validate({"model": str(folder), "grid_tokens": 32, **SMALL})
+    info = build_engine(settings).info
+    assert (info.model, info.random_weights) == ("checkpoint", False)
+    assert load_tokenizer_for(settings).stop_tokens == (0, 2)
+
+
+def test_a_model_that_is_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(CacheError, match="tiny-all") as missing:
+        build_engine(EngineSettings(model=str(tmp_path / "nothing")))
+    assert missing.value.kind is Kind.BAD_CHECKPOINT
+
+
+@pytest.mark.parametrize("packages", [("no_such_package",), ("json",)], ids=["not there", "without weights"])
+def test_smollm2_without_its_packages_says_what_to_run(
+    packages: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "SMOLLM2_PACKAGES", packages)
+    with pytest.raises(CacheError, match="make smollm2") as missing:
+        locate("smollm2")
+    assert missing.value.kind is Kind.BAD_CHECKPOINT
+
+
+def test_a_packed_tokenizer_is_like_one_from_files() -> None:
+    template = (ASSETS / "chat_template.jinja").read_text()
+    names = {"bos_token": "", "eos_token": "<|im_end|>"}
+    packed = packed_tokenizer((ASSETS / "tokenizer.json").read_text(), template, names)
+    chat = [{"role": "user", "content": "Hello <|im_end|>"}]
+    assert packed.render(chat) == load_tokenizer().render(chat)
+    assert packed.stop_tokens == (2,)
+    with pytest.raises(CacheError, match="no chat template"):
+        packed_tokenizer((ASSETS / "tokenizer.json").read_text(), "", names).render(chat)
+
+
+def test_a_packed_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"not a gguf file")
+    with pytest.raises(CacheError, match=r"model\.gguf") as broken:
+        load_tokenizer_for(EngineSettings(model=str(tmp_path / "model.gguf")))
+    assert broken.value.kind is Kind.BAD_CHECKPOINT
