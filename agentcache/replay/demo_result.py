@@ -8,7 +8,7 @@ from rich.table import Table
 
 from agentcache.replay.compare import Comparison, compare, median_ms
 from agentcache.replay.passes import Identity, Together
-from agentcache.replay.report import hit_rate
+from agentcache.replay.report import hit_rate, refusal_lines
 from agentcache.replay.run import Played
 
 
@@ -107,9 +107,8 @@ class DemoResult:
 
     def show(self, console: Console) -> None:
         """Refused turns, the table, and one sentence of what was shown."""
-        for one in self.identity.warm:
-            for turn, refused in one.refusals:
-                console.print(f"not answered: {one.name} turn {turn}: {refused.message}", markup=False)
+        for line in (line for one in self.identity.warm for line in refusal_lines(one)):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         console.print(_table(self))
         for difference in _differences(self.alone):
             console.print(f"differs: {difference}", markup=False)

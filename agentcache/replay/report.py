@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentcache.replay.compare import Comparison, median_ms
+from agentcache.replay.outcome import Refused
 from agentcache.replay.run import Played
 
 NO_COMPARISON = Comparison(())
@@ -59,23 +60,35 @@ class Report:
     def show(self, console: Console) -> None:
         """The table, then what was passed over and what the comparison found."""
         console.print(session_table(self.played))
-        for one in self.played:
-            for turn, refused in one.refusals:
-                done = "skipped" if refused.skipped else "failed"
-                console.print(f"{done}: {one.name} turn {turn}: {refused.message}", markup=False)
+        for line in (line for one in self.played for line in refusal_lines(one)):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         if self.comparison.pairs:
-            console.print(_comparison_line(self.comparison), highlight=False)
+            console.print(_comparison_line(self.comparison), highlight=False, soft_wrap=True)
         console.print(
             f"Replayed {len(self.played)} of {self.in_file} sessions in the file on {self.model}.",
             highlight=False,
         )
 
 
+def refusal_lines(one: Played) -> list[str]:
+    """One line for each reason why turns of a session were not answered, with the first message."""
+    by_code: dict[str, list[tuple[int, Refused]]] = {}
+    for turn, refused in one.refusals:
+        by_code.setdefault(refused.code, []).append((turn, refused))
+    lines = []
+    for found in by_code.values():
+        turn, refused = found[0]
+        done = "skipped" if refused.skipped else "failed"
+        turns = f"turn {turn}" if len(found) == 1 else f"{len(found)} turns from turn {turn} on"
+        lines.append(f"{done}: {one.name}, {turns}: {refused.message}")
+    return lines
+
+
 def session_table(played: Sequence[Played]) -> Table:
     """One line a session and one for all."""
     table = Table(title="Replay", title_justify="left")
     table.add_column("session", overflow="fold")
-    for name in ("turns", "prompt tokens", "cached", "hit rate", "1st turn ms", "later turns ms"):
+    for name in ("turns", "prompt", "cached", "hits", "1st ms", "later ms"):
         table.add_column(name, justify="right")
     rows = [_row(one.name, [one]) for one in played]
     for row in rows[:-1]:
@@ -83,7 +96,7 @@ def session_table(played: Sequence[Played]) -> Table:
     for row in rows[-1:]:
         table.add_row(*_cells(row), end_section=True)
     table.add_row(*_cells(_row("all", played)), style="bold")
-    table.caption = "ms: median time to the first token"
+    table.caption = "prompt, cached: tokens; ms: time to the first token, 1st and later turns, median"
     return table
 
 

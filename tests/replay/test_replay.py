@@ -94,8 +94,8 @@ def test_the_table_names_sessions_and_what_was_skipped(
     path = write_trace(tmp_path / "t.jsonl", [trajectory("too-long", 6, 400), trajectory("short", 2, 5)])
     assert replay(path, served.url, **options(as_json=False)) == 1
     shown = capsys.readouterr()
-    assert "too-long" in shown.out
-    assert "skipped: too-long turn 6: " in shown.out
+    assert "skipped: too-long, " in shown.out
+    assert "context (4096)" in shown.out
     assert "Replayed 2 of 2 sessions" in shown.out
     assert "replaying on tiny: 8 of 8 turns" in shown.err
 

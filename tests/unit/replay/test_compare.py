@@ -7,7 +7,7 @@ import pytest
 
 from agentcache.replay.compare import Comparison, compare, median_ms
 from agentcache.replay.outcome import Answer, Outcome, Refused
-from agentcache.replay.report import Report, hit_rate
+from agentcache.replay.report import Report, hit_rate, refusal_lines
 from agentcache.replay.run import Played
 
 MS = 1_000_000
@@ -83,6 +83,14 @@ def test_report_counts_answers_skips_and_failures() -> None:
     assert said["sessions_in_file"] == 7
     assert [refused["turn"] for refused in said["sessions"][0]["refused"]] == [3, 4]
     assert said["sessions"][1]["refused"] == [{"turn": 2, "skipped": False, "code": "500", "message": "oops"}]
+
+
+def test_refusals_are_one_line_for_each_reason() -> None:
+    one = played(COLD, TOO_LONG, BROKEN, TOO_LONG, name="one")
+    assert refusal_lines(one) == [
+        "skipped: one, 2 turns from turn 2 on: too long",
+        "failed: one, turn 3: oops",
+    ]
 
 
 def test_hit_rate_of_nothing_is_zero() -> None:

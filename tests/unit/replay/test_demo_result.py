@@ -84,4 +84,4 @@ def test_differing_answers_are_never_called_the_same() -> None:
 
 
 def test_a_turn_that_was_not_answered_is_named() -> None:
-    assert "not answered: s turn 2: needs more pages" in shown(result(warm=(WARM, NOT_FIT)))
+    assert "skipped: s, turn 2: needs more pages" in shown(result(warm=(WARM, NOT_FIT)))
