@@ -16,6 +16,7 @@ from agentcache.types import (
     Move,
     Piece,
     PoolName,
+    SessionId,
     Slots,
     TierName,
 )
@@ -32,7 +33,7 @@ class Changes:
         self._steps: list[dict[PoolName, list[int]] | Job] = []
         self._events: list[tuple[EventKind, TierName, list[Node]]] = []
         self.dropped = False
-        self.lost_references = False
+        self.disturbed: set[SessionId] = set()  # sessions that referenced what was dropped
 
     def free(self, pool: PoolName, slot: int) -> None:
         if not self._steps or isinstance(self._steps[-1], Job):

@@ -4,6 +4,7 @@ from agentcache.tree.reference.jobs import JobTable
 from agentcache.tree.reference.leases import LeaseTable
 from agentcache.tree.reference.markers import MarkerBook
 from agentcache.tree.reference.node import Node, region_nodes, upward
+from agentcache.tree.reference.ranking import protected
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.types import FULL, ComponentName, TierName
 
@@ -81,7 +82,7 @@ def _check_references(trie: PageTrie, markers: MarkerBook) -> None:
     wanted = markers.recount()
     for node in trie.nodes():
         for name, cell in node.cells.items():
-            assert cell.references == wanted.get((name, node), 0), f"references of {name} at {node.end}"
+            assert cell.sessions == wanted.get((name, node), set()), f"references of {name} at {node.end}"
     for name, node in wanted:
         assert trie.holds(node), f"a marker's region of {name} exists"
 
@@ -89,8 +90,16 @@ def _check_references(trie: PageTrie, markers: MarkerBook) -> None:
 def _check_indexes(trie: PageTrie) -> None:
     ranking = trie.ranking
     assert not ranking.going, "nothing is on its way between calls"
-    for name, tier, ranks in ranking.entries():
+    for pool, index in ranking.indexes():
+        name, tier = pool.component, pool.tier
         wanted = {
             node: ranking.rank(node, name) for node in trie.nodes() if ranking.candidate(node, name, tier)
         }
-        assert ranks == wanted, f"the order of {name} on {tier} equals a recomputation"
+        assert index.ranks == wanted, f"the order of {name} on {tier} equals a recomputation"
+        here = [node for node in trie.nodes() if node.has(name, tier)]
+        assert index.protected == {node for node in here if protected(node, name, tier)}, (
+            "counted as protected"
+        )
+        assert index.referenced == {node for node in here if node.cells[name].sessions}, (
+            "counted as referenced"
+        )

@@ -53,6 +53,10 @@ class TreeComponent(ABC):
     def can_lie_at(self, end: int) -> bool:
         """Whether the component may have data for the page that ends at `end`."""
 
+    def reads_from(self, boundary: int) -> int:
+        """A validator fed only the pages that end after this position answers for `boundary` as one fed them all."""
+        return 0
+
     def in_one_piece(self, upper_end: int, grid: int) -> bool:
         """Whether the page below position `upper_end` is evicted together with the page above it."""
         return False
@@ -103,6 +107,9 @@ class WindowComponent(TreeComponent):
     def can_lie_at(self, end: int) -> bool:
         return end > 0
 
+    def reads_from(self, boundary: int) -> int:
+        return self.region(boundary).start
+
     def in_one_piece(self, upper_end: int, grid: int) -> bool:
         return upper_end % grid != 0
 
@@ -124,6 +131,9 @@ class CheckpointComponent(TreeComponent):
 
     def accepts(self) -> Validator:
         return lambda end, resident: resident and self.can_lie_at(end)
+
+    def reads_from(self, boundary: int) -> int:
+        return boundary - self.page_tokens
 
     def can_lie_at(self, end: int) -> bool:
         rule = self.spec.rule

@@ -209,5 +209,4 @@ class ReferenceCore:
     def _close_call(self, changes: Changes) -> None:
         """End a call that may have dropped data: stale boundaries, markers that no longer vote."""
         self._trie.epoch += changes.dropped
-        if changes.lost_references:
-            self._markers.repair()
+        self._markers.repair(changes.disturbed)

@@ -3,10 +3,10 @@
 from agentcache.tree.api import WritePolicy
 from agentcache.tree.reference.changes import Changes
 from agentcache.tree.reference.jobs import JobTable
-from agentcache.tree.reference.node import Node, subtree
+from agentcache.tree.reference.node import Node
 from agentcache.tree.reference.ranking import protected
 from agentcache.tree.reference.trie import PageTrie
-from agentcache.tree.reference.vote import votable
+from agentcache.tree.reference.vote import deepest_votable, votes
 from agentcache.types import FULL, ComponentName, TierName
 
 HOST, DEVICE = TierName.HOST, TierName.DEVICE
@@ -67,14 +67,13 @@ class Eviction:
     def _trim(self, tail: Node, want: int) -> None:
         """Shorten a path from its end down to the next boundary that votes, at least `want`, no further."""
         key = self._ranking.key(tail, FULL)
-        stops = {at for at in votable(tail, self._trie.components, self._trie.config.grid) if at is not tail}
         node = tail
         while self._ranking.candidate(node, FULL, self._tier) and self._ranking.key(node, FULL) == key:
             above = node.above
             if not self._leave_page(node):
                 return
             node = above
-            if self._gained >= want and node in stops:
+            if self._gained >= want and self._votes(node):
                 return
 
     def _leave_page(self, node: Node) -> bool:
@@ -197,15 +196,25 @@ class Eviction:
             top = node
             while top.end and not self._trie.holds(top):
                 top = top.above
-            for tail in [top] if self._component == FULL else list(subtree(top)):
+            for tail in [top] if self._component == FULL else self._cut_off(top):
                 if self._trie.holds(tail):
                     self._drop_dead(tail, referenced)
+
+    def _votes(self, node: Node) -> bool:
+        return votes(node, self._trie.components, self._trie.config.grid)
+
+    def _cut_off(self, top: Node) -> list[Node]:
+        """The nodes at and below a lost aux piece down to the next boundaries that vote without it."""
+        reached = [top]
+        for node in reached:
+            reached += [child for child in node.children.values() if not self._votes(child)]
+        return reached
 
     def _drop_dead(self, tail: Node, referenced: bool) -> None:
         if not self._ranking.candidate(tail, FULL, self._tier):
             return
-        stops = votable(tail, self._trie.components, self._trie.config.grid)
-        deepest = stops[-1].end if stops else 0
+        boundary = deepest_votable(tail, self._trie.components, self._trie.config.grid)
+        deepest = boundary.end if boundary else 0
         node = tail
         while (
             node.end > deepest

@@ -1,9 +1,9 @@
 """Markers: what each open session wants back (design §4.5)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from agentcache.tree.reference.node import Node, is_prefix, path_to
+from agentcache.tree.reference.node import Cell, Node, is_prefix, path_to
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.vote import deepest_votable
 from agentcache.types import ComponentName, Held, SessionId, Turn
@@ -36,6 +36,7 @@ class MarkerBook:
         self._markers: dict[SessionId, list[Marker]] = {}
         self._held: dict[SessionId, Positions] = {}
         self._next = 1
+        self.size = 0  # markers of all sessions
 
     def markers(self, session: SessionId) -> list[Marker]:
         return list(self._markers.get(session, ()))
@@ -80,8 +81,9 @@ class MarkerBook:
         others = [marker for marker in kept if marker not in passed]
         if ahead and not ahead.left_for and frontier.end > ahead.frontier.end:
             others = _still_wanted(others, ahead.number)
-        for marker in others:
-            if marker.finish_seq < turn.start_seq and not marker.left_for:
+        there = {marker.number for marker in others}
+        for marker in others:  # one that was left for a branch that is gone is left for this one
+            if marker.finish_seq < turn.start_seq and marker.left_for not in there:
                 marker.left_for = new.number
         return self._replace(session, self._newest([*others, new]))
 
@@ -93,9 +95,12 @@ class MarkerBook:
         """What `drop_through` would let go of."""
         return _less(self._held.get(session, {}), self._union(self._after(session, generation)))
 
-    def repair(self) -> None:
-        """After data was dropped: move markers whose boundary no longer votes to the deepest one above that does."""
-        for session in self.sessions():
+    def repair(self, disturbed: Iterable[SessionId]) -> None:
+        """After data was dropped: move markers whose boundary no longer votes to the deepest one above that does.
+
+        Only those of sessions that referenced what was dropped can be concerned: a boundary votes by its regions.
+        """
+        for session in disturbed:
             alive = [marker for marker in self._markers[session] if self._settle(marker)]
             self._replace(session, alive)
 
@@ -142,8 +147,11 @@ class MarkerBook:
         before = self._held.get(session, {})
         after = self._union(markers)
         gone = _less(before, after)
-        self._count(gone, -1)
-        self._count(_less(after, before), 1)
+        for cell in self._cells(gone):
+            cell.sessions.discard(session)
+        for cell in self._cells(_less(after, before)):
+            cell.sessions.add(session)
+        self.size += len(markers) - len(self._markers.get(session, ()))
         if markers:
             self._markers[session], self._held[session] = markers, after
         else:
@@ -151,20 +159,21 @@ class MarkerBook:
             self._held.pop(session, None)
         return gone
 
-    def _count(self, positions: Positions, by: int) -> None:
+    def _cells(self, positions: Positions) -> Iterator[Cell]:
+        """The cells at these positions, marked as changed."""
         for name, nodes in positions.items():
             for node in nodes:
-                node.cells[name].references += by
                 self._trie.ranking.mark(node)
+                yield node.cells[name]
 
-    def recount(self) -> dict[tuple[ComponentName, Node], int]:
+    def recount(self) -> dict[tuple[ComponentName, Node], set[SessionId]]:
         """References from scratch, for `check`."""
-        counts: dict[tuple[ComponentName, Node], int] = {}
+        found: dict[tuple[ComponentName, Node], set[SessionId]] = {}
         for session in self.sessions():
             for name, nodes in self._union(self._markers[session]).items():
                 for node in nodes:
-                    counts[name, node] = counts.get((name, node), 0) + 1
-        return counts
+                    found.setdefault((name, node), set()).add(session)
+        return found
 
 
 def _ended_by(marker: Marker, generation: int, turn: Turn, frontier: Node | None) -> bool:

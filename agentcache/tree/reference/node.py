@@ -7,22 +7,26 @@ nodes, nothing is ever split, and every count is by position by construction (de
 from collections.abc import Iterator
 
 from agentcache.keys import Namespace, chain
-from agentcache.types import ComponentName, NodeRef, Region, TierName
+from agentcache.types import ComponentName, NodeRef, Region, SessionId, TierName
 
 
 class Cell:
     """What one component has and owes at one page position."""
 
-    __slots__ = ("claims", "hits", "locks", "references", "slots", "touched", "used_ns")
+    __slots__ = ("claims", "hits", "locks", "sessions", "slots", "touched", "used_ns")
 
     def __init__(self) -> None:
         self.slots: dict[TierName, int] = {}  # resident copies
         self.claims: dict[TierName, int] = {}  # jobs that read the copy on that tier
         self.locks = 0  # leases; they protect the device copy
-        self.references = 0  # sessions with a marker whose region holds this position
+        self.sessions: set[SessionId] = set()  # those with a marker whose region holds this position
         self.used_ns = 0
         self.hits = 0
         self.touched = 0  # sequence of the last use: "used since the job was planned?"
+
+    @property
+    def references(self) -> int:
+        return len(self.sessions)
 
 
 class Node:

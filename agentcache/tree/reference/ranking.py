@@ -2,12 +2,23 @@
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from agentcache.tree.api import CoreConfig, Order, OrderBase
 from agentcache.tree.reference.node import Node
-from agentcache.types import FULL, ComponentName, TierName
+from agentcache.types import FULL, ComponentName, PoolName, TierName
 
 Rank = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class PoolIndex:
+    """The copies in one pool: candidates with their ranks, and those that somebody protects or wants back."""
+
+    heap: list[tuple[Rank, int, Node]] = field(default_factory=list)
+    ranks: dict[Node, Rank] = field(default_factory=dict)
+    protected: set[Node] = field(default_factory=set)
+    referenced: set[Node] = field(default_factory=set)
 
 
 class Ranking:
@@ -20,12 +31,8 @@ class Ranking:
 
     def __init__(self, config: CoreConfig) -> None:
         self._config = config
-        self._pools = [(spec.name, tier) for spec in config.specs for tier in config.tiers]
-        self._heaps: dict[tuple[ComponentName, TierName], list[tuple[Rank, int, Node]]] = {
-            pool: [] for pool in self._pools
-        }
-        self._ranks: dict[tuple[ComponentName, TierName], dict[Node, Rank]] = {
-            pool: {} for pool in self._pools
+        self._indexes = {
+            PoolName(spec.name, tier): PoolIndex() for spec in config.specs for tier in config.tiers
         }
         self._marked: set[Node] = set()
         self.going: set[Node] = set()  # nodes whose FULL device copy leaves in the running call
@@ -58,7 +65,7 @@ class Ranking:
         return name != FULL or self._is_tail(node, tier)
 
     def _is_tail(self, node: Node, tier: TierName) -> bool:
-        carried = [child for child in node.children.values() if child.has(FULL, tier)]
+        carried = (child for child in node.children.values() if child.has(FULL, tier))
         if any(child not in self.going or node.has(FULL, TierName.HOST) for child in carried):
             return False  # a page that has a host copy need not move, so it would leave before its child
         if any(tier in cell.claims for cell in node.cells.values()):
@@ -68,36 +75,45 @@ class Ranking:
 
     def best(self, name: ComponentName, tier: TierName) -> Node | None:
         """The lowest ranked candidate; None when nothing may go."""
-        self._settle()
-        heap, ranks = self._heaps[name, tier], self._ranks[name, tier]
+        index = self.index(PoolName(name, tier))
+        heap, ranks = index.heap, index.ranks
         while heap and ranks.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][2] if heap else None
 
-    def _settle(self) -> None:
+    def index(self, pool: PoolName) -> PoolIndex:
+        """One pool as it stands now."""
         for node in self._marked:
-            for pool in self._pools:
-                self._place(node, pool)
+            for name, index in self._indexes.items():
+                self._place(node, name, index)
         self._marked.clear()
+        return self._indexes[pool]
 
-    def _place(self, node: Node, pool: tuple[ComponentName, TierName]) -> None:
-        heap, ranks = self._heaps[pool], self._ranks[pool]
-        if not self.candidate(node, *pool):
-            ranks.pop(node, None)
+    def _place(self, node: Node, pool: PoolName, index: PoolIndex) -> None:
+        resident = node.has(pool.component, pool.tier)
+        _file(index.protected, node, resident and protected(node, pool.component, pool.tier))
+        _file(index.referenced, node, resident and bool(node.cells[pool.component].sessions))
+        if not self.candidate(node, pool.component, pool.tier):
+            index.ranks.pop(node, None)
             return
-        rank = self.rank(node, pool[0])
-        if ranks.get(node) != rank:
-            ranks[node] = rank
-            heapq.heappush(heap, (rank, node.serial, node))
-        if len(heap) > 64 + 4 * len(ranks):
-            heap[:] = [(rank, node.serial, node) for node, rank in ranks.items()]
-            heapq.heapify(heap)
+        rank = self.rank(node, pool.component)
+        if index.ranks.get(node) != rank:
+            index.ranks[node] = rank
+            heapq.heappush(index.heap, (rank, node.serial, node))
+        if len(index.heap) > 64 + 4 * len(index.ranks):
+            index.heap[:] = [(rank, node.serial, node) for node, rank in index.ranks.items()]
+            heapq.heapify(index.heap)
 
-    def entries(self) -> Iterator[tuple[ComponentName, TierName, dict[Node, Rank]]]:
-        """The indexes as they stand, for `check`."""
-        self._settle()
-        for name, tier in self._pools:
-            yield name, tier, self._ranks[name, tier]
+    def indexes(self) -> Iterator[tuple[PoolName, PoolIndex]]:
+        """All pools as they stand now, for `check`."""
+        return ((pool, self.index(pool)) for pool in self._indexes)
+
+
+def _file(nodes: set[Node], node: Node, belongs: bool) -> None:
+    if belongs:
+        nodes.add(node)
+    else:
+        nodes.discard(node)
 
 
 def protected(node: Node, name: ComponentName, tier: TierName) -> bool:

@@ -71,6 +71,11 @@ class PageTrie:
             at = child
         return found
 
+    @property
+    def size(self) -> int:
+        """How many nodes there are, the origin not counted."""
+        return len(self._nodes) - 1
+
     def nodes(self) -> Iterable[Node]:
         """Every node but the origin."""
         return (node for node in self._nodes.values() if node.end)
@@ -132,7 +137,7 @@ class PageTrie:
         del self.owners[pool][slot]
         changes.free(pool, slot)
         changes.dropped = True
-        changes.lost_references |= cell.references > 0
+        changes.disturbed |= cell.sessions
         self._moved(node)
         if name == FULL:
             changes.removed(node, tier)

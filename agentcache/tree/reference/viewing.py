@@ -4,9 +4,7 @@ import numpy as np
 
 from agentcache.tree.reference.markers import MarkerBook
 from agentcache.tree.reference.node import Node, path_to
-from agentcache.tree.reference.ranking import protected
 from agentcache.tree.reference.trie import PageTrie
-from agentcache.types import PoolName
 from agentcache.views import CoreStats, PageView, PoolCount, Snapshot
 
 
@@ -35,20 +33,10 @@ def _page(trie: PageTrie, node: Node) -> PageView:
 
 
 def stats(trie: PageTrie, markers: MarkerBook, leases: int, jobs: int) -> CoreStats:
-    """Counts per pool. Cost O(pages) here, O(pools) in the native core."""
-    counts = []
-    for component in trie.components:
-        for tier in trie.config.tiers:
-            pool = PoolName(component.name, tier)
-            nodes = list(trie.owners[pool].values())
-            counts.append(
-                PoolCount(
-                    pool,
-                    len(nodes),
-                    sum(protected(node, component.name, tier) for node in nodes),
-                    sum(node.cells[component.name].references > 0 for node in nodes),
-                )
-            )
-    sessions = markers.sessions()
-    held = sum(len(markers.markers(session)) for session in sessions)
-    return CoreStats(tuple(counts), sum(1 for _ in trie.nodes()), leases, jobs, len(sessions), held)
+    """Counts per pool. Cost O(pools + changes since the last question)."""
+    indexes = {pool: trie.ranking.index(pool) for pool in trie.owners}
+    counts = tuple(
+        PoolCount(pool, len(trie.owners[pool]), len(index.protected), len(index.referenced))
+        for pool, index in indexes.items()
+    )
+    return CoreStats(counts, trie.size, leases, jobs, len(markers.sessions()), markers.size)

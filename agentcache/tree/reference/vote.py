@@ -1,13 +1,11 @@
 """The boundary vote: which ends of a path every component accepts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from agentcache.tree.reference.component import TreeComponent
-from agentcache.tree.reference.node import Node, path_to
-from agentcache.types import FULL, ComponentName, TierName
-
-ANY_TIER = frozenset({TierName.DEVICE, TierName.HOST})
-ON_DEVICE = frozenset({TierName.DEVICE})
+from agentcache.tree.reference.node import Node, upward
+from agentcache.types import ComponentName
 
 
 class Ballot:
@@ -23,22 +21,22 @@ class Ballot:
         ]
 
 
-def votable(node: Node, components: Iterable[TreeComponent], grid: int) -> list[Node]:
-    """The nodes at or above `node` whose ends vote on device or host, shallowest first."""
-    ballot = Ballot(components)
-    return [at for at in path_to(node) if not ballot.refusing(at.end, at.anywhere) and at.end % grid == 0]
+def votes(node: Node, components: Sequence[TreeComponent], grid: int) -> bool:
+    """Whether the end of `node` votes on device or host. Cost O(what the components read before it).
+
+    FULL, the first component, always accepts: a node without it does not exist.
+    """
+    if not node.end or node.end % grid:
+        return False
+    return all(_accepted(node, component) for component in components[1:])
 
 
-def deepest_votable(node: Node, components: Iterable[TreeComponent], grid: int) -> Node | None:
+def _accepted(node: Node, component: TreeComponent) -> bool:
+    accept, start = component.accepts(), component.reads_from(node.end)
+    read = list(takewhile(lambda at: at.end > start, upward(node)))
+    return [accept(at.end, at.anywhere(component.name)) for at in reversed(read)][-1]
+
+
+def deepest_votable(node: Node, components: Sequence[TreeComponent], grid: int) -> Node | None:
     """The deepest boundary at or above `node` that votes on device or host."""
-    return next(reversed(votable(node, components, grid)), None)
-
-
-def full_end(path: list[Node], tier: TierName) -> int:
-    """How far FULL reaches on `tier` alone."""
-    end = 0
-    for node in path:
-        if not node.has(FULL, tier):
-            break
-        end = node.end
-    return end
+    return next((at for at in upward(node) if votes(at, components, grid)), None)

@@ -1,16 +1,21 @@
 """The small parts of the reference core, each on its own."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from agentcache.keys import Namespace
+from agentcache.tree.api import CoreConfig
 from agentcache.tree.reference.changes import Changes, Pieces
-from agentcache.tree.reference.component import component_for
+from agentcache.tree.reference.component import Validator, WindowComponent, component_for
+from agentcache.tree.reference.core import ReferenceCore
 from agentcache.tree.reference.node import Node, is_prefix, path_to, region_nodes, subtree
 from agentcache.types import (
     FULL,
     MAMBA,
     SWA,
+    ComponentSpec,
     Free,
     Job,
     Move,
@@ -21,6 +26,8 @@ from agentcache.types import (
     mamba_spec,
     swa_spec,
 )
+from tests.builders import key_of
+from tests.driver import Driver
 
 PAGE = 4
 
@@ -131,3 +138,41 @@ def test_frees_before_a_move_stay_before_it() -> None:
         for effect in changes.effects(emit_events=False)
     ]
     assert steps == [(host, [3, 4]), (device, [1]), Move(job), (device, [2])]
+
+
+@pytest.mark.parametrize("spec", [swa_spec(1), swa_spec(5), swa_spec(9), mamba_spec(4), mamba_spec(8)])
+def test_a_validator_fed_from_reads_from_answers_like_one_fed_from_the_root(spec: ComponentSpec) -> None:
+    component = component_for(spec, PAGE)
+    for resident in itertools.product([False, True], repeat=6):
+        pages = [(end, here) for end, here in zip(range(PAGE, 28, PAGE), resident, strict=True)]
+        whole = component.accepts()
+        for count, (end, here) in enumerate(pages, start=1):
+            part = component.accepts()
+            read = [page for page in pages[:count] if page[0] > component.reads_from(end)]
+            assert [part(*page) for page in read][-1] == whole(end, here)
+
+
+class CountingWindow(WindowComponent):
+    """Counts how often it is put to the vote."""
+
+    asked = 0
+
+    def accepts(self) -> Validator:
+        self.asked += 1
+        return super().accepts()
+
+
+def test_an_eviction_asks_about_the_sessions_that_it_concerns_and_no_others() -> None:
+    """100 sessions with three pages each below a common one: a page goes, one marker moves, two votes are enough."""
+    specs = (full_spec(), swa_spec(1))
+    window = CountingWindow(specs[1], 1)
+    core = ReferenceCore(CoreConfig(1, specs), [component_for(specs[0], 1), window])
+    driver = Driver(core, slots=1000)
+    for number in range(100):
+        key = key_of([0, 1000 + number, 2000 + number, 3000 + number], 1)
+        driver.insert(key)
+        driver.turn(f"s{number}", key, (2 * number + 1, 2 * number + 2))
+    window.asked = 0
+    driver.evict(FULL)
+    assert sorted(marker.frontier for marker in core.snapshot().markers) == [3] + 99 * [4]
+    assert 0 < window.asked < 8
