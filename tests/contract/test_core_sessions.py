@@ -88,45 +88,6 @@ def left(driver: Driver) -> list[tuple[int, bool]]:
     return sorted((view.finish_seq, view.left) for view in markers(driver, "s"))
 
 
-def test_a_branch_taken_later_leaves_the_old_one(drive: Drive) -> None:
-    """A title or summary call does not cost the main conversation its cache."""
-    driver = drive("SM", page=4)
-    turn(driver, "abcd", (1, 2))
-    turn(driver, "abxy", (3, 4))
-    assert left(driver) == [(2, True), (4, False)]
-    assert references(driver, pages_of("abcd", 4), FULL) == [1, 1, 1, 1]
-
-
-def test_a_later_turn_on_the_new_branch_releases_the_left_one(drive: Drive) -> None:
-    driver = drive("SM", page=4)
-    turn(driver, "abcd", (1, 2))
-    turn(driver, "abxy", (3, 4))
-    turn(driver, "abxyz", (5, 6))
-    assert left(driver) == [(6, False)]
-    assert references(driver, pages_of("abcd", 4), FULL) == [1, 1, 0, 0]
-
-
-def test_a_turn_that_returns_revives_a_left_marker(drive: Drive) -> None:
-    driver = drive("SM", page=4)
-    turn(driver, "abcd", (1, 2))
-    turn(driver, "abxy", (3, 4))
-    turn(driver, "abcde", (5, 6))
-    assert left(driver) == [(4, True), (6, False)]
-    turn(driver, "abcdef", (7, 8))
-    assert left(driver) == [(8, False)]
-    assert references(driver, pages_of("abxy", 4), FULL) == [1, 1, 0, 0]
-
-
-def test_parallel_branches_leave_nothing(drive: Drive) -> None:
-    """Admitted before the other finished: both are live, and extending one keeps the other."""
-    driver = drive("SM", page=4)
-    turn(driver, "abcd", (1, 3))
-    turn(driver, "abxy", (2, 4))
-    assert left(driver) == [(3, False), (4, False)]
-    turn(driver, "abxyz", (2, 5))
-    assert left(driver) == [(3, False), (5, False)]
-
-
 def test_superseded_releases_the_old_branch_at_once(drive: Drive) -> None:
     driver = drive("SM", page=4)
     turn(driver, "abcdef", (1, 2))
@@ -366,17 +327,6 @@ def test_drop_makes_boundaries_stale_and_release_does_not(drive: Drive) -> None:
     driver.unlock(driver.lock(pages_of("xy", 4), old))
     driver.release("s", ReleaseMode.DROP)
     assert refused(lambda: driver.core.lock(old, driver.tick())) is Kind.STALE_BOUNDARY
-
-
-def test_left_branches_go_along_a_chain(drive: Drive) -> None:
-    """Three topics, each left for the next: when the third goes on, neither of the first two is wanted back."""
-    driver = drive("SM", page=4)
-    turn(driver, "abcd", (1, 2))
-    turn(driver, "abxy", (3, 4))
-    turn(driver, "pq", (5, 6))
-    assert left(driver) == [(2, True), (4, True), (6, False)]
-    turn(driver, "pqr", (7, 8))
-    assert left(driver) == [(8, False)]
 
 
 @pytest.mark.parametrize("mode", [ReleaseMode.RELEASE, ReleaseMode.DROP])

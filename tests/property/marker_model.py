@@ -4,6 +4,7 @@ It shares no code with a core: paths are token tuples, and boundaries are put to
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,9 +25,9 @@ class Branch:
 
     left_for: "Branch | None" = None
 
-    def ends_at(self) -> "Branch":
-        """The branch that the session went on with, after however many turns away from this one."""
-        return self.left_for.ends_at() if self.left_for else self
+    def ends_at(self, there: Sequence["Branch"]) -> "Branch":
+        """The branch that the session went on with, after however many turns away from this one, by those there."""
+        return self.left_for.ends_at(there) if self.left_for and self.left_for in there else self
 
 
 @dataclass
@@ -64,10 +65,12 @@ class MarkerModel:
         if ahead:
             new.branch = ahead.branch
             goes_on = ahead.branch.left_for is None and len(new.path) > len(ahead.path)
-            others = [mark for mark in others if not (goes_on and mark.branch.ends_at() is ahead.branch)]
+            there = [ahead.branch, *(mark.branch for mark in others)]
+            others = [mark for mark in others if not (goes_on and mark.branch.ends_at(there) is ahead.branch)]
         new.branch.left_for = None
+        there = [mark.branch for mark in others]
         for mark in others:
-            if mark.finish < new.start and mark.branch.left_for is None:
+            if mark.finish < new.start and mark.branch.left_for not in there:
                 mark.branch.left_for = new.branch
         newest = sorted([*others, new], key=lambda mark: mark.finish)
         self.marks[session] = newest[-self.config.max_markers :]
