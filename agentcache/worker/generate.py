@@ -184,7 +184,7 @@ class GenerateEndpoint:
         await reply.events(shape.opening())
         async for item in turn:
             if isinstance(item, Piece):
-                self._first(tally)
+                self._sent(tally, item)
                 await reply.events(shape.chunks(item))
             elif isinstance(item, Outcome):
                 tally.ended(item)
@@ -195,7 +195,7 @@ class GenerateEndpoint:
         pieces: list[Piece] = []
         async for item in turn:
             if isinstance(item, Piece):
-                self._first(tally)
+                self._sent(tally, item)
                 pieces.append(item)
             elif isinstance(item, Outcome):
                 tally.ended(item)
@@ -208,8 +208,9 @@ class GenerateEndpoint:
             return "model not reusable"
         return why_not_deeper(admitted) if asked.request.reuse else "reuse off"
 
-    def _first(self, tally: Tally) -> None:
+    def _sent(self, tally: Tally, piece: Piece) -> None:
         tally.first_ns = tally.first_ns or self._worker.clock.now_ns()
+        tally.completion_tokens += len(piece.tokens)
 
     def _tell(self, tally: Tally) -> None:
         facts = tally.facts(self._api.route, self._worker.clock.now_ns())
