@@ -42,7 +42,8 @@ class Bed(RuleBasedStateMachine):
         shape=st.sampled_from([(1, 1, 0), (4, 1, 0), (4, 2, 0), (2, 1, 2), (64, 1, 0)]),
         order=st.sampled_from([(Order.LRU, OrderBase.LRU), *((Order.SESSION, base) for base in OrderBase)]),
         tiers=st.sampled_from([(0, False), (0, False), (6, False), (6, True), (3, True), (12, True)]),
-        slots=st.sampled_from([7, 12, 18]),
+        slots=st.sampled_from([9, 18, 30]),
+        paths=st.lists(st.text("ab", min_size=4, max_size=6), min_size=1, max_size=4),
     )
     def build(
         self,
@@ -51,6 +52,7 @@ class Bed(RuleBasedStateMachine):
         order: tuple[Order, OrderBase],
         tiers: tuple[int, bool],
         slots: int,
+        paths: list[str],
     ) -> None:
         host, write_back = tiers
         more = {"order": order[0], "base": order[1], "host_tier": host > 0, "max_markers": 3}
@@ -65,6 +67,10 @@ class Bed(RuleBasedStateMachine):
         self.kept: list[tuple[Key, Boundary]] = []
         self.published: list[Key] = []
         self.reached["steps"] += 1
+        self.populate(paths)
+
+    def populate(self, paths: list[str]) -> None:
+        """What is in the tree before the first step."""
 
     def key(self, letters: str, space: object) -> Key:
         """A key that is remembered for voting."""
@@ -125,6 +131,10 @@ class Bed(RuleBasedStateMachine):
 class Requests(Bed):
     """What running requests do: match, lock, publish, release, and room made for them."""
 
+    def populate(self, paths: list[str]) -> None:
+        for at, letters in enumerate(paths):
+            self.publish_key(self.key(letters, HOME), 4 * at + 1, TierName.DEVICE)
+
     def chosen(self, key: Key, seed: int) -> list[tuple[ComponentName, int]]:
         """Everything that could be offered, or now and then a part of it."""
         whole = self.driver.everything(len(key))
@@ -157,6 +167,7 @@ class Requests(Bed):
         before = self.driver.core.snapshot()
         self.driver.evict(component, want, tier)
         after = self.driver.core.snapshot()
+        assert after.epoch > before.epoch or not lost(before, after), "data went and boundaries are not stale"
         if self.driver.config.host_tier or tier is TierName.HOST or want == 0:
             return
         check_cascade(self.driver.config, before, after, component)
