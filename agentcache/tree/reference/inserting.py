@@ -7,9 +7,9 @@ from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key
 from agentcache.tree.reference.changes import Changes, Pieces
 from agentcache.tree.reference.leases import LeaseTable
-from agentcache.tree.reference.node import Node, child_key, path_to
+from agentcache.tree.reference.node import Node, child_key
 from agentcache.tree.reference.trie import PageTrie
-from agentcache.tree.reference.vote import Ballot
+from agentcache.tree.reference.vote import Ballot, deepest_votable
 from agentcache.types import (
     FULL,
     ComponentName,
@@ -82,10 +82,10 @@ def _keep(trie: PageTrie, offer: Offer, end: int, kept: Pieces) -> None:
 
 def _frontier_end(trie: PageTrie, offer: Offer) -> int:
     """The deepest end that votes on device or host once the offer is in."""
-    ballot, deepest = Ballot(trie.components), 0
-    for node in path_to(offer.base):
-        if not ballot.refusing(node.end, node.anywhere) and node.end % trie.config.grid == 0:
-            deepest = node.end
+    voted = deepest_votable(offer.base, trie.components, trie.config.grid)
+    deepest = voted.end if voted else 0
+    ballot = Ballot(trie.components)
+    ballot.resume_below(offer.base)
     stored = {node.end: node for node in trie.walk(offer.key, offer.base)}
     for end in sorted(offer.slots):
         resident = _resident_with(offer.slots[end], stored.get(end))

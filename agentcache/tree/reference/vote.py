@@ -9,7 +9,7 @@ from agentcache.types import ComponentName
 
 
 class Ballot:
-    """One walk from the root. Every validator sees every page, because they are stateful."""
+    """One walk down a path. Every validator sees every page that it reads, because they are stateful."""
 
     def __init__(self, components: Iterable[TreeComponent]) -> None:
         self._validators = [(component, component.accepts()) for component in components]
@@ -19,6 +19,15 @@ class Ballot:
         return [
             component for component, accept in self._validators if not accept(end, resident(component.name))
         ]
+
+    def resume_below(self, node: Node) -> None:
+        """Go on below `node` instead of from the root: each validator is fed what it may still read above.
+
+        FULL, the first component, needs nothing: it is at every node.
+        """
+        for component, accept in self._validators[1:]:
+            for at in _read(node, component.reads_from(node.end + component.page_tokens)):
+                accept(at.end, at.anywhere(component.name))
 
 
 def votes(node: Node, components: Sequence[TreeComponent], grid: int) -> bool:
@@ -32,9 +41,13 @@ def votes(node: Node, components: Sequence[TreeComponent], grid: int) -> bool:
 
 
 def _accepted(node: Node, component: TreeComponent) -> bool:
-    accept, start = component.accepts(), component.reads_from(node.end)
-    read = list(takewhile(lambda at: at.end > start, upward(node)))
-    return [accept(at.end, at.anywhere(component.name)) for at in reversed(read)][-1]
+    accept, pages = component.accepts(), _read(node, component.reads_from(node.end))
+    return [accept(at.end, at.anywhere(component.name)) for at in pages][-1]
+
+
+def _read(node: Node, start: int) -> list[Node]:
+    """The nodes down to `node` that end after `start`, shallowest first."""
+    return list(takewhile(lambda at: at.end > start, upward(node)))[::-1]
 
 
 def deepest_votable(node: Node, components: Sequence[TreeComponent], grid: int) -> Node | None:
