@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agentcache.cache import Prompt
+from agentcache.cache import ActiveTurn, Prompt
 from agentcache.engine.admission import AdmissionRules
 from agentcache.engine.api import (
     Accepted,
@@ -155,18 +155,24 @@ class Engine:
         except Exception as error:
             self._end_waiting(waiting, FinishReason.ERROR, failure_of(error))
             return []
-        boundaries, need = self._plan(request, turn.boundary_tokens)
+        boundaries, need = self._plan(request, turn)
         seed = self._random.randrange(SEEDS)
         sampler = Sampler(request.sampling, seed)
         work = Work(request, waiting.submitted_ns, turn, self.runner.new_state(), sampler, boundaries, need)
         self._running.works[request.request_id] = work
         return [work]
 
-    def _plan(self, request: GenerateRequest, start: int) -> tuple[tuple[int, ...], dict[ComponentName, int]]:
+    def _plan(
+        self, request: GenerateRequest, turn: ActiveTurn
+    ) -> tuple[tuple[int, ...], dict[ComponentName, int]]:
         if not self._caches(request):
             return (), {}
         return self._parts.policy.reservation(
-            start, len(request.tokens), request.user_end_tokens, self._parts.sizes
+            turn.boundary_tokens,
+            len(request.tokens),
+            request.user_end_tokens,
+            self._parts.sizes,
+            turn.full_tokens,
         )
 
     def _caches(self, request: GenerateRequest) -> bool:

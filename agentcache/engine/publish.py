@@ -21,7 +21,8 @@ Need = dict[ComponentName, int]
 class PublishPolicy:
     """Where turns publish. `every_chunks` spaces the boundaries that let another session fork off midway;
 
-    more of them mean deeper hits for prompts that share only their beginning, and more states and window pages.
+    more of them mean deeper hits for prompts that share only their beginning, and more states and window pages. Where
+    a prompt is found to leave a known path between two of them, a boundary is added: others will fork there too.
     """
 
     page_tokens: int
@@ -29,12 +30,15 @@ class PublishPolicy:
     specs: tuple[ComponentSpec, ...]
     every_chunks: int = 4
 
-    def full(self, start: int, prompt_tokens: int, user_end_tokens: int) -> tuple[int, ...]:
-        """Boundaries of a whole prompt beyond `start`, ascending: the essential ones and every k-th chunk end."""
+    def full(
+        self, start: int, prompt_tokens: int, user_end_tokens: int, known_tokens: int = 0
+    ) -> tuple[int, ...]:
+        """Boundaries of a whole prompt beyond `start`, ascending: the essential ones, every k-th chunk end, and those
+        before the end of the last user message and of the part that was known before."""
         stride = self.every_chunks * self.grid_tokens
         regular = range(stride, prompt_tokens + 1, stride)
-        user = min(user_end_tokens, prompt_tokens)
-        return _beyond(start, (*regular, self._floor(user), *self._last(prompt_tokens)))
+        inner = [self._floor(min(end, prompt_tokens)) for end in (user_end_tokens, known_tokens)]
+        return _beyond(start, (*regular, *inner, *self._last(prompt_tokens)))
 
     def essential(self, start: int, prompt_tokens: int) -> tuple[int, ...]:
         """The fewest boundaries that serve a later turn and an identical resend."""
@@ -75,12 +79,18 @@ class PublishPolicy:
         return self.need(0, (boundary,)) if boundary else self.need(0, ())
 
     def reservation(
-        self, start: int, prompt_tokens: int, user_end_tokens: int, sizes: Mapping[ComponentName, int]
+        self,
+        start: int,
+        prompt_tokens: int,
+        user_end_tokens: int,
+        sizes: Mapping[ComponentName, int],
+        known_tokens: int = 0,
     ) -> tuple[tuple[int, ...], Need]:
         """The boundaries to publish and their need: the full policy where the pools can ever hold it beside the
         turn's own lease, else the essential boundaries, else the last one alone."""
         essential = self.essential(start, prompt_tokens)
-        choices = (self.full(start, prompt_tokens, user_end_tokens), essential, essential[-1:])
+        whole = self.full(start, prompt_tokens, user_end_tokens, known_tokens)
+        choices = (whole, essential, essential[-1:])
         held = self.held(start)
         for boundaries in choices:
             need = self.need(start, boundaries)
