@@ -44,12 +44,14 @@ class CacheSettings(_Group):
     """The cache's shape and sizes, and its order of eviction."""
 
     core: Literal["reference"] = Field(default="reference", description="tree core; this release has one")
-    page_tokens: int = Field(default=16, ge=1, le=4096, description="tokens of one page")
+    page_tokens: int = Field(
+        default=0, ge=0, le=4096, description="tokens of one page; 0: a whole chunk of the grid"
+    )
     grid_tokens: int = Field(
         default=128, ge=1, description="prefill chunk and checkpoint grid; multiple of the page"
     )
-    full_slots: int = Field(default=4096, ge=1, description="device pages of full attention")
-    swa_slots: int = Field(default=2048, ge=1, description="device pages of each sliding window")
+    full_slots: int = Field(default=512, ge=1, description="device pages of full attention")
+    swa_slots: int = Field(default=256, ge=1, description="device pages of each sliding window")
     mamba_slots: int = Field(default=256, ge=1, description="device recurrent states")
     eviction_policy: Literal["lru", "session"] = Field(
         default="session", description="order of eviction: lru|session"
@@ -66,9 +68,14 @@ class CacheSettings(_Group):
 
     @model_validator(mode="after")
     def _grid_is_whole_pages(self) -> "CacheSettings":
-        if self.grid_tokens % self.page_tokens:
+        if self.grid_tokens % self.page:
             raise ValueError(f"grid_tokens must be a multiple of page_tokens ({self.page_tokens})")
         return self
+
+    @property
+    def page(self) -> int:
+        """Tokens of one page."""
+        return self.page_tokens or self.grid_tokens
 
 
 class SessionSettings(_Group):

@@ -157,4 +157,5 @@ class EngineLoad:
     prefill_tokens_total: int
     cached_tokens_total: int
     decode_tokens_total: int
+    generated_tokens_total: int
     finished_total: dict[str, int]

@@ -102,14 +102,12 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
     sizes = _pool_slots(_specs(named.model, settings), settings)
     runner = load_runner(
         named.model,
-        RunnerConfig(
-            settings.page_tokens, settings.grid_tokens, settings.device, sizes, settings.threads or None
-        ),
+        RunnerConfig(settings.page, settings.grid_tokens, settings.device, sizes, settings.threads or None),
     )
     capability = runner.capability
     sizes = {spec.name: sizes[spec.name] for spec in capability.specs}
     config = CoreConfig(
-        page_tokens=settings.page_tokens,
+        page_tokens=settings.page,
         specs=capability.specs,
         grid_tokens=settings.grid_tokens,
         order=Order(settings.eviction_policy),
@@ -124,11 +122,9 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
         namespace=Namespace(
             model=named.identity,
             dtype=capability.dtype,
-            layout=f"page={settings.page_tokens},grid={settings.grid_tokens}",
+            layout=f"page={settings.page},grid={settings.grid_tokens}",
         ),
-        policy=PublishPolicy(
-            settings.page_tokens, settings.grid_tokens, capability.specs, settings.fork_chunks
-        ),
+        policy=PublishPolicy(settings.page, settings.grid_tokens, capability.specs, settings.fork_chunks),
         sizes=sizes,
         caches=capability.reuse is not ReuseClass.NOT_REUSABLE,
         clock=clock,
@@ -147,7 +143,7 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
 def _specs(model: Model, settings: EngineSettings) -> tuple[ComponentSpec, ...]:
     """The components that need pools; a model that does not run on our cache layers has FULL, without bytes."""
     try:
-        return describe_model(model, settings.page_tokens, settings.grid_tokens)
+        return describe_model(model, settings.page, settings.grid_tokens)
     except CacheError as refused:
         if refused.kind is not Kind.UNSUPPORTED_MODEL:
             raise
@@ -165,21 +161,31 @@ def _describe(
     capability = runner.capability
     pools = []
     for spec in capability.specs:
-        tokens = 0 if isinstance(spec.rule, Checkpoint) else sizes[spec.name] * settings.page_tokens
+        tokens = 0 if isinstance(spec.rule, Checkpoint) else sizes[spec.name] * settings.page
         pools.append(PoolInfo(spec.name, sizes[spec.name], tokens, sizes[spec.name] * spec.slot_bytes))
     return EngineInfo(
         model=named.name,
         components=tuple(spec.name for spec in capability.specs),
         reuse=capability.reuse.value,
-        reason=capability.reason,
+        reason=capability.reason + _page_note(runner),
         prompt_only=settings.prompt_only or capability.prompt_only,
         context_tokens=capability.context_tokens,
         vocab_size=capability.vocab_size,
-        page_tokens=settings.page_tokens,
+        page_tokens=settings.page,
         grid_tokens=settings.grid_tokens,
         dtype=capability.dtype,
         device=settings.device,
         parameters=sum(parameter.numel() for parameter in named.model.parameters()),
         random_weights=named.random_weights,
         pools=tuple(pools),
+    )
+
+
+def _page_note(runner: Runner) -> str:
+    """What an expert model loses with pages shorter than its chunks."""
+    if not runner.capability.chunk_bound or runner.config.page_tokens == runner.config.grid_tokens:
+        return ""
+    return (
+        "; its tokens round by their whole chunk, so sessions that part inside one differ by rounding: "
+        f"--page-tokens {runner.config.grid_tokens} keeps every bit"
     )

@@ -23,6 +23,8 @@ class Capability:
     `prompt_only`: decoded state differs from prefilled state by more than rounding, so only pages computed from
     prompts may be published. `reason` is one sentence for people. `checkpoint_every_page`: states exist at every page
     and not only at ends of forwards. `batched_decode`: requests decode together; else the runner takes them in turn.
+    `chunk_bound`: it has experts, and what a token rounds to depends on the rest of its forward; sessions that part
+    inside a chunk share pages shorter than the chunk only up to rounding.
     """
 
     specs: tuple[ComponentSpec, ...]
@@ -34,6 +36,7 @@ class Capability:
     vocab_size: int
     checkpoint_every_page: bool = False
     batched_decode: bool = True
+    chunk_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)

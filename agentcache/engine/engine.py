@@ -127,6 +127,7 @@ class Engine:
             prefill_tokens_total=counts["prefill_tokens"],
             cached_tokens_total=counts["cached_tokens"],
             decode_tokens_total=counts["decode_tokens"],
+            generated_tokens_total=counts["generated_tokens"],
             finished_total={reason.value: counts[reason] for reason in FinishReason},
         )
 

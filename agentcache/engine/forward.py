@@ -10,7 +10,10 @@ UNKNOWN_CONTEXT_TOKENS = 131_072
 
 
 class ModelAdapter:
-    """A loaded model that runs on `Rows`. Stateless itself."""
+    """A loaded model that runs on `Rows`. Stateless itself.
+
+    `chunk_bound`: it has experts, which gather tokens of a forward, so a token rounds by what else is in its forward.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -18,6 +21,7 @@ class ModelAdapter:
         text = model.config.get_text_config(decoder=True)
         self.vocab_size = int(text.vocab_size)
         self.context_tokens = int(getattr(text, "max_position_embeddings", 0) or UNKNOWN_CONTEXT_TOKENS)
+        self.chunk_bound = any("experts" in name for name, _ in model.named_modules())
         self.dtype = str(model.dtype).removeprefix("torch.")
 
     def layers(self) -> tuple[LayerPlan, ...]:

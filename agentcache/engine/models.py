@@ -78,10 +78,10 @@ BUILT_IN: Mapping[str, Recipe] = MappingProxyType(
             "full attention, sliding windows and gated delta nets, with experts",
             [RECURRENT, WINDOW, RECURRENT, FULL, WINDOW, RECURRENT, WINDOW, FULL],
             sliding_window=WINDOW_TOKENS,
-            num_experts=2,  # both take every token: what a token rounds to does not depend on its neighbours' routes
+            num_experts=4,
             num_experts_per_tok=2,
-            moe_intermediate_size=480,
-            shared_expert_intermediate_size=480,
+            moe_intermediate_size=288,
+            shared_expert_intermediate_size=288,
             **GATED_DELTA,
         ),
     }

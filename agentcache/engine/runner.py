@@ -221,6 +221,7 @@ def load_runner(model: Model, config: RunnerConfig) -> Runner:
         dtype=adapter.dtype,
         vocab_size=adapter.vocab_size,
         batched_decode=finding.batched_decode,
+        chunk_bound=adapter.chunk_bound,
     )
     kind = RecomputingRunner if finding.reuse is ReuseClass.NOT_REUSABLE else Runner
     return kind(adapter, config, capability, finding.sample)

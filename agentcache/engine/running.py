@@ -116,6 +116,7 @@ class Running:
         if isinstance(said, FinishReason):
             self._end(work, said)
             return
+        self._counts["generated_tokens"] += 1
         self._events.append(said)
         if work.completion_tokens == work.request.max_tokens:
             self._end(work, FinishReason.LENGTH)

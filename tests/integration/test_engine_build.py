@@ -12,7 +12,7 @@ from agentcache.engine.build import build_engine, load_tokenizer_for, locate
 from agentcache.engine.models import BUILT_IN, CONTEXT_TOKENS
 from agentcache.engine.tokenizer import ASSETS, load_tokenizer, packed_tokenizer
 from agentcache.errors import CacheError, Kind
-from tests.engines import ask, of, prompt_of, run
+from tests.engines import ask, of, prompt_of, run, small_engine
 from tests.serving import save_tiny_checkpoint
 
 SMALL = {"full_slots": 32, "swa_slots": 64, "mamba_slots": 8, "threads": 1}
@@ -95,3 +95,10 @@ def test_a_packed_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(CacheError, match=r"model\.gguf") as broken:
         load_tokenizer_for(EngineSettings(model=str(tmp_path / "model.gguf")))
     assert broken.value.kind is Kind.BAD_CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    ("family", "page", "noted"), [("lara_mini", 4, True), ("lara_mini", 16, False), ("qwen3", 4, False)]
+)
+def test_an_expert_model_says_what_pages_below_the_chunk_cost(family: str, page: int, noted: bool) -> None:
+    assert ("--page-tokens 16 keeps every bit" in small_engine(family, page_tokens=page).info.reason) is noted
