@@ -148,7 +148,8 @@ class EngineLoad:
     """Counts since the start (`*_total`) and now; for /metrics and placement.
 
     `prefill_tokens_total` are computed prompt tokens, `cached_tokens_total` restored ones, each request counted
-    once, when admitted.
+    once, when admitted. `generated_tokens_total` are all tokens said; `decode_tokens_total` leaves out each request's
+    first, which its prefill gives.
     """
 
     waiting: int

@@ -155,7 +155,7 @@ def _load(load: EngineLoad) -> Iterator[Metric]:
     yield _gauge("num_running_reqs", "Requests being computed", load.running)
     yield _gauge("num_queue_reqs", "Requests waiting", load.waiting)
     yield _total("prefill_tokens", "Prompt tokens computed", load.prefill_tokens_total)
-    yield _total("generation_tokens", "Tokens generated", load.decode_tokens_total)
+    yield _total("generation_tokens", "Tokens generated", load.generated_tokens_total)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -220,6 +220,7 @@ def test_finished_counts_and_times_what_happened() -> None:
     assert ended.first_logits == ""
     load = engine.load()
     assert (load.admitted_total, load.prefill_tokens_total, load.decode_tokens_total) == (1, 40, 2)
+    assert load.generated_tokens_total == 3
     assert load.finished_total == {"stop": 0, "length": 1, "abort": 0, "error": 0}
 
 

@@ -50,7 +50,7 @@ def test_a_page_is_named_by_every_token_before_its_end(tokens: list[int], data: 
 
 
 def test_a_key_is_a_copy() -> None:
-    """R214, R038: what the caller does to its tokens later changes no key, and no larger array is kept alive."""
+    """R214: what the caller does to its tokens later changes no key, and no larger array is kept alive."""
     tokens = np.arange(100, dtype=np.int32)
     key = page_key(tokens[:10], Namespace(), 4)
     tokens[:] = 0
