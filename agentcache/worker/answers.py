@@ -129,7 +129,8 @@ def tier_details(cached_tokens: int) -> Json:
 def extension(admitted: Admitted, outcome: Outcome, why: str) -> Json:
     """Our own object beside OpenAI's fields, in every answer (in a stream: with the finish reason).
 
-    `first_logits_sha256` is there when the request asked for `agentcache.logits_digest`.
+    `first_logits_sha256` is there when the request asked for `agentcache.logits_digest`. A turn that a stop string or
+    its one tool call cut has neither this nor `first_token_ms`: the engine had not ended it.
     """
     said: Json = {
         "session": admitted.session,
@@ -139,8 +140,9 @@ def extension(admitted: Admitted, outcome: Outcome, why: str) -> Json:
         "cached_tokens": admitted.cached_tokens,
         "full_tokens": admitted.full_tokens,
         "cached_tokens_details": tier_details(admitted.cached_tokens),
-        "first_token_ms": round(outcome.first_token_ns / 1e6, 3),
     }
+    if outcome.first_token_ns:
+        said["first_token_ms"] = round(outcome.first_token_ns / 1e6, 3)
     if outcome.first_logits:
         said["first_logits_sha256"] = outcome.first_logits
     return said

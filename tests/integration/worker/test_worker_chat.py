@@ -105,7 +105,9 @@ async def test_a_stop_string_cuts_the_answer_and_ends_the_turn(client: httpx2.As
     stop = text[8:11]
     cut = text[: text.index(stop)]
     for body in (ask(max_tokens=2000, stop=stop), ask(max_tokens=2000, stop=["never said", stop])):
-        choice = (await post(client, CHAT, body))["choices"][0]
+        answer = await post(client, CHAT, body)
+        choice = answer["choices"][0]
+        assert "first_token_ms" not in answer["agentcache"]  # not measured is not 0
         assert choice["message"]["content"] == cut
         assert choice["finish_reason"] == "stop"
         streamed = sse((await client.post(CHAT, json={**body, "stream": True})).text)
