@@ -33,7 +33,7 @@ class Changes:
         self._steps: list[dict[PoolName, list[int]] | Job] = []
         self._events: list[tuple[EventKind, TierName, list[Node]]] = []
         self.dropped = False
-        self.disturbed: set[SessionId] = set()  # sessions that referenced what was dropped
+        self.disturbed: dict[SessionId, None] = {}  # sessions that referenced what was dropped
 
     def free(self, pool: PoolName, slot: int) -> None:
         if not self._steps or isinstance(self._steps[-1], Job):

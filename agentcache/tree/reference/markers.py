@@ -148,9 +148,9 @@ class MarkerBook:
         after = self._union(markers)
         gone = _less(before, after)
         for cell in self._cells(gone):
-            cell.sessions.discard(session)
+            del cell.sessions[session]
         for cell in self._cells(_less(after, before)):
-            cell.sessions.add(session)
+            cell.sessions[session] = None
         self.size += len(markers) - len(self._markers.get(session, ()))
         if markers:
             self._markers[session], self._held[session] = markers, after

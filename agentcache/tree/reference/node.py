@@ -19,7 +19,7 @@ class Cell:
         self.slots: dict[TierName, int] = {}  # resident copies
         self.claims: dict[TierName, int] = {}  # jobs that read the copy on that tier
         self.locks = 0  # leases; they protect the device copy
-        self.sessions: set[SessionId] = set()  # those with a marker whose region holds this position
+        self.sessions: dict[SessionId, None] = {}  # those with a marker whose region holds this position
         self.used_ns = 0
         self.hits = 0
         self.touched = 0  # sequence of the last use: "used since the job was planned?"

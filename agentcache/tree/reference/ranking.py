@@ -13,10 +13,14 @@ Rank = tuple[int, ...]
 
 @dataclass(slots=True)
 class PoolIndex:
-    """The copies in one pool: candidates with their ranks, and those that somebody protects or wants back."""
+    """The copies in one pool: candidates with their ranks, and those that somebody protects or wants back.
 
-    heap: list[tuple[Rank, int, Node]] = field(default_factory=list)
+    The heap holds bare ranks, which end in the node's serial: a void entry keeps no node alive.
+    """
+
+    heap: list[Rank] = field(default_factory=list)
     ranks: dict[Node, Rank] = field(default_factory=dict)
+    nodes: dict[int, Node] = field(default_factory=dict)  # the candidates by serial
     protected: set[Node] = field(default_factory=set)
     referenced: set[Node] = field(default_factory=set)
 
@@ -76,10 +80,12 @@ class Ranking:
     def best(self, name: ComponentName, tier: TierName) -> Node | None:
         """The lowest ranked candidate; None when nothing may go."""
         index = self.index(PoolName(name, tier))
-        heap, ranks = index.heap, index.ranks
-        while heap and ranks.get(heap[0][2]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][2] if heap else None
+        while index.heap:
+            node = index.nodes.get(index.heap[0][-1])
+            if node is not None and index.ranks[node] == index.heap[0]:
+                return node
+            heapq.heappop(index.heap)
+        return None
 
     def index(self, pool: PoolName) -> PoolIndex:
         """One pool as it stands now."""
@@ -95,13 +101,15 @@ class Ranking:
         _file(index.referenced, node, resident and bool(node.cells[pool.component].sessions))
         if not self.candidate(node, pool.component, pool.tier):
             index.ranks.pop(node, None)
+            index.nodes.pop(node.serial, None)
             return
         rank = self.rank(node, pool.component)
         if index.ranks.get(node) != rank:
             index.ranks[node] = rank
-            heapq.heappush(index.heap, (rank, node.serial, node))
+            index.nodes[node.serial] = node
+            heapq.heappush(index.heap, rank)
         if len(index.heap) > 64 + 4 * len(index.ranks):
-            index.heap[:] = [(rank, node.serial, node) for node, rank in index.ranks.items()]
+            index.heap[:] = index.ranks.values()
             heapq.heapify(index.heap)
 
     def indexes(self) -> Iterator[tuple[PoolName, PoolIndex]]:

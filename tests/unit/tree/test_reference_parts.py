@@ -1,5 +1,6 @@
 """The small parts of the reference core, each on its own."""
 
+import gc
 import itertools
 
 import numpy as np
@@ -176,3 +177,16 @@ def test_an_eviction_asks_about_the_sessions_that_it_concerns_and_no_others() ->
     driver.evict(FULL)
     assert sorted(marker.frontier for marker in core.snapshot().markers) == [3] + 99 * [4]
     assert 0 < window.asked < 8
+
+
+def test_nothing_keeps_a_dropped_page_alive() -> None:
+    """200 pages come and go beside 50 that stay; void entries of the eviction order hold none of them."""
+    core = ReferenceCore(CoreConfig(1, (full_spec(),)))
+    driver = Driver(core, slots=60)
+    before = sum(isinstance(thing, Node) for thing in gc.get_objects())
+    for number in range(250):
+        driver.insert(key_of([number], 1))
+        if number >= 50:
+            driver.evict(FULL)
+    assert core.stats().nodes == 50
+    assert sum(isinstance(thing, Node) for thing in gc.get_objects()) - before == 50
