@@ -1,15 +1,27 @@
 """Settings that a user may set must reach something."""
 
+import ast
+
 from agentcache.config import Settings
-from tests.house.source import ROOT, python_files, require_none
+from tests.house.source import Source, python_files, require_none
 
 
 def test_every_setting_is_read_outside_its_definition() -> None:
     """R242: a setting that is dropped on its way looks set and changes nothing."""
-    sources = [source for source in python_files("agentcache") if source.path != "agentcache/config.py"]
-    text = "\n".join(source.text for source in sources)
+    sources = {source.path: source for source in python_files("agentcache")}
+    derived = properties(sources.pop("agentcache/config.py"))
+    text = "\n".join(source.text for source in sources.values())
+    read = {name for name in (*Settings.model_fields, *derived) if f"settings.{name}" in text}
+    read |= {field for name in read & derived.keys() for field in derived[name]}
     require_none(
-        f"{name}: nothing under {ROOT.name}/agentcache reads settings.{name}"
-        for name in Settings.model_fields
-        if f"settings.{name}" not in text
+        f"{name}: nothing reads settings.{name}" for name in Settings.model_fields if name not in read
     )
+
+
+def properties(config: Source) -> dict[str, set[str]]:
+    """The properties of the settings, with the fields that each is made of."""
+    return {
+        function.name: {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+        for function in config.functions
+        if any(isinstance(mark, ast.Name) and mark.id == "property" for mark in function.decorator_list)
+    }
