@@ -1,6 +1,7 @@
 """Settings that a user may set must reach something."""
 
 import ast
+import re
 
 from agentcache.config import Settings
 from tests.house.source import Source, python_files, require_none
@@ -10,8 +11,7 @@ def test_every_setting_is_read_outside_its_definition() -> None:
     """R242: a setting that is dropped on its way looks set and changes nothing."""
     sources = {source.path: source for source in python_files("agentcache")}
     derived = properties(sources.pop("agentcache/config.py"))
-    text = "\n".join(source.text for source in sources.values())
-    read = {name for name in (*Settings.model_fields, *derived) if f"settings.{name}" in text}
+    read = {name for source in sources.values() for name in re.findall(r"settings\.(\w+)", source.text)}
     read |= {field for name in read & derived.keys() for field in derived[name]}
     require_none(
         f"{name}: nothing reads settings.{name}" for name in Settings.model_fields if name not in read
