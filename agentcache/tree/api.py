@@ -122,7 +122,7 @@ class Lookup(Protocol):
     def unlock(self, lease: Lease, component: ComponentName | None, now_ns: int) -> None:
         """Release a lease, or early only one of its aux components (a window that decode has left behind).
 
-        Errors  LEASE_REUSED; BAD_INSERT never. FULL cannot be released alone: UNKNOWN_COMPONENT
+        Errors  LEASE_REUSED; UNKNOWN_COMPONENT, for FULL too: it is released with the whole lease
         """
 
     def evict(
@@ -192,7 +192,10 @@ class Inspect(Protocol):
         """Counts per pool. Cost O(pools)."""
 
     def clear(self, namespace: Namespace | None, now_ns: int) -> Released:
-        """Drop everything (of one namespace). Errors: IN_USE while leases or jobs are outstanding."""
+        """Drop everything (of one namespace) and say what that was.
+
+        Errors  IN_USE while leases or jobs are outstanding
+        """
 
 
 class UnifiedTreeCore(Lookup, Tiering, Sessions, Inspect, Protocol):

@@ -104,6 +104,17 @@ def test_clear_of_one_namespace_leaves_the_others(drive: Drive) -> None:
     assert markers(driver, "t") == []
 
 
+def test_clear_says_what_it_dropped(drive: Drive) -> None:
+    driver, there = drive("SM", page=4), pages_of("xy", 4, AWAY)
+    driver.insert(pages_of("abc", 4))
+    driver.insert(there)
+    driver.turn("s", there, (1, 2))
+    gone = driver.clear(AWAY)
+    assert gone.markers == 1
+    assert {held.component: held.slots for held in gone.held} == {FULL: 2, SWA: 2, MAMBA: 2}
+    assert driver.clear(AWAY).held == ()
+
+
 def test_clear_is_refused_while_a_lease_is_out(drive: Drive) -> None:
     driver, key = drive("SM", page=4), pages_of("abc", 4)
     driver.insert(key)

@@ -195,14 +195,17 @@ class ReferenceCore:
                 leases=len(self._leases),
                 jobs=len(self._jobs),
             )
-        changes = Changes()
-        for node in list(self._trie.origin.children.values()):
-            if namespace in (None, node.namespace):
+        changes, markers = Changes(), self._markers.size
+        doomed = [node for node in self._trie.nodes() if namespace in (None, node.namespace)]
+        held = held_slots({spec.name: set(doomed) for spec in self._config.specs}, self._trie)
+        for node in doomed:
+            if node.above is self._trie.origin:
                 self._trie.remove(node, changes)
         if namespace is None:
             changes.cleared(self._config.tiers)
         self._close_call(changes)
-        return Released(ReleaseMode.DROP, (), 0, changes.effects(self._config.emit_events))
+        effects = changes.effects(self._config.emit_events)
+        return Released(ReleaseMode.DROP, held, markers - self._markers.size, effects)
 
     # -- inside
 

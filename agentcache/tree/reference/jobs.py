@@ -1,5 +1,6 @@
 """Jobs: transfers in flight, planned by region and settled by what landed (design §4.2)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agentcache.errors import CacheError, Kind
@@ -95,7 +96,7 @@ class JobTable:
         record = JobRecord(
             job,
             {(node.end, name): node for node, name in ordered},
-            {at for node, _ in ordered for at in upward(node)},
+            _with_ancestors(node for node, _ in reversed(ordered)),
             self._trie.tick,
             keep_unlanded,
         )
@@ -150,6 +151,17 @@ class JobTable:
                     position=end,
                 )
         return record, arrivals
+
+
+def _with_ancestors(nodes: Iterable[Node]) -> set[Node]:
+    """These nodes and all above them. Cost O(answer)."""
+    found: set[Node] = set()
+    for node in nodes:
+        for at in upward(node):
+            if at in found:
+                break
+            found.add(at)
+    return found
 
 
 class Settlement:

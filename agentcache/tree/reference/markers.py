@@ -217,8 +217,8 @@ def by_path(nodes: list[Node]) -> list[list[Node]]:
     """Group nodes into root-to-tip paths, each node once, shallowest first within a path."""
     left, groups = set(nodes), []
     for tip in nodes:
-        path = [node for node in path_to(tip) if node in left]
-        left.difference_update(path)
-        if path:
+        if tip in left:
+            path = [node for node in path_to(tip) if node in left]
+            left.difference_update(path)
             groups.append(path)
     return groups
