@@ -19,8 +19,7 @@ START_S = 180.0
 STOP_S = 20.0
 POLL_S = 0.1
 LOG_TAIL_BYTES = 2000
-SERVE = ("serve", "--dtype", "float32", "--threads", "1", "--host", HOST)
-"""One thread: matrix products of short chunks round by the number of threads, and bits are compared here."""
+SERVE = ("serve", "--dtype", "float32", "--host", HOST)
 
 
 @dataclass(frozen=True, slots=True)
