@@ -118,7 +118,9 @@ def test_random_traffic_with_aborts_and_closes_gives_everything_back(seed: int) 
     ended: set[str] = set()
     for number in range(60):
         name, session = str(number), f"s{source.randrange(5)}"
-        prompt = shared_part[: source.randrange(1, 50)] + prompt_of(source.randrange(1, 60), source.randrange(8))
+        prompt = shared_part[: source.randrange(1, 50)] + prompt_of(
+            source.randrange(1, 60), source.randrange(8)
+        )
         reuse = source.random() < 0.9
         engine.submit(ask(name, prompt, source.randrange(1, 9), session=tag(session), reuse=reuse))
         for _ in range(source.randrange(4)):
