@@ -134,7 +134,8 @@ class Driver:
 
     def alloc(self, key: Key, shape: Sequence[Piece], tier: TierName) -> tuple[Piece, ...] | None:
         """Give each piece slots and write its marks; all or nothing."""
-        page, filled = self.config.page_tokens, []
+        page = self.config.page_tokens
+        filled: list[Piece] = []
         for piece in shape:
             count = (
                 1

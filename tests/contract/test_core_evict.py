@@ -7,6 +7,7 @@ from agentcache.types import FULL, MAMBA, SWA, ComponentName, TierName
 from tests.builders import SWA2, all_kinds, pages_of
 from tests.contract.conftest import Drive
 from tests.contract.reading import ends, refused
+from tests.driver import Driver
 
 ALL = [4, 8, 12, 16, 20, 24]
 
@@ -174,7 +175,7 @@ def test_one_call_takes_from_several_leaves(drive: Drive) -> None:
     assert driver.depth(pages_of("pq", 4)) == 4
 
 
-def at_once(drive: Drive, kinds: str, *letters: str) -> object:
+def at_once(drive: Drive, kinds: str, *letters: str) -> Driver:
     """A driver whose keys were all inserted at the same nanosecond."""
     driver = drive(kinds, page=4)
     for key in letters:

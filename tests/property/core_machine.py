@@ -6,7 +6,7 @@ The rules come in layers: a bed that builds and checks, requests, transfers, ses
 import random
 import sys
 from collections import Counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -55,7 +55,12 @@ class Bed(RuleBasedStateMachine):
         paths: list[str],
     ) -> None:
         host, write_back = tiers
-        more = {"order": order[0], "base": order[1], "host_tier": host > 0, "max_markers": 3}
+        more: dict[str, Any] = {
+            "order": order[0],
+            "base": order[1],
+            "host_tier": host > 0,
+            "max_markers": 3,
+        }
         config = config_of(kinds, *shape, write_back=write_back, **more)
         self.driver = Driver(type(self).make_core(config), slots, host)
         self.driver.watch = self.after_each_call
