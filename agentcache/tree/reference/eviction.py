@@ -6,7 +6,7 @@ from agentcache.tree.reference.jobs import JobTable
 from agentcache.tree.reference.node import Node
 from agentcache.tree.reference.ranking import protected
 from agentcache.tree.reference.trie import PageTrie
-from agentcache.tree.reference.vote import deepest_votable, votes
+from agentcache.tree.reference.vote import cut_off, deepest_votable, votes
 from agentcache.types import FULL, ComponentName, TierName
 
 HOST, DEVICE = TierName.HOST, TierName.DEVICE
@@ -192,23 +192,22 @@ class Eviction:
 
     def _sweep(self) -> None:
         """Drop tails that nothing can reach any more: above a trimmed tail, or below a lost aux piece."""
+        reached: dict[bool, set[Node]] = {False: set(), True: set()}
         for node, referenced in self._touched:
-            top = node
-            while top.end and not self._trie.holds(top):
-                top = top.above
-            for tail in [top] if self._component == FULL else self._cut_off(top):
+            for tail in self._ends(node, reached[referenced]):
                 if self._trie.holds(tail):
                     self._drop_dead(tail, referenced)
 
+    def _ends(self, node: Node, reached: set[Node]) -> list[Node]:
+        """Where tails may end now: where a trimmed path does, or at and below a lost aux piece."""
+        if self._component != FULL and self._trie.holds(node):
+            return cut_off(node, reached, self._trie.components, self._trie.config.grid)
+        while node.end and not self._trie.holds(node):
+            node = node.above
+        return [node]
+
     def _votes(self, node: Node) -> bool:
         return votes(node, self._trie.components, self._trie.config.grid)
-
-    def _cut_off(self, top: Node) -> list[Node]:
-        """The nodes at and below a lost aux piece down to the next boundaries that vote without it."""
-        reached = [top]
-        for node in reached:
-            reached += [child for child in node.children.values() if not self._votes(child)]
-        return reached
 
     def _drop_dead(self, tail: Node, referenced: bool) -> None:
         if not self._ranking.candidate(tail, FULL, self._tier):

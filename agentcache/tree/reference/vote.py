@@ -1,7 +1,7 @@
 """The boundary vote: which ends of a path every component accepts."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from agentcache.tree.reference.component import TreeComponent
 from agentcache.tree.reference.node import Node, upward
@@ -37,7 +37,7 @@ def votes(node: Node, components: Sequence[TreeComponent], grid: int) -> bool:
     """
     if not node.end or node.end % grid:
         return False
-    return all(_accepted(node, component) for component in components[1:])
+    return all(_accepted(node, component) for component in reversed(components[1:]))  # states read least
 
 
 def _accepted(node: Node, component: TreeComponent) -> bool:
@@ -51,5 +51,24 @@ def _read(node: Node, start: int) -> list[Node]:
 
 
 def deepest_votable(node: Node, components: Sequence[TreeComponent], grid: int) -> Node | None:
-    """The deepest boundary at or above `node` that votes on device or host."""
-    return next((at for at in upward(node) if votes(at, components, grid)), None)
+    """The deepest boundary at or above `node` that votes on device or host. Cost O(pages up to it)."""
+    size = 1
+    while node.end:
+        block = list(islice(upward(node), size))[::-1]
+        ballot = Ballot(components)
+        ballot.resume_below(block[0].above)
+        voting = [at for at in block if not ballot.refusing(at.end, at.anywhere) and at.end % grid == 0]
+        if voting:
+            return voting[-1]
+        node, size = block[0].above, 2 * size
+    return None
+
+
+def cut_off(top: Node, reached: set[Node], components: Sequence[TreeComponent], grid: int) -> list[Node]:
+    """The nodes from a lost piece down to the next boundaries that vote without it, each `reached` once."""
+    found = [top] if top not in reached else []
+    for node in found:
+        below = [child for child in node.children.values() if child not in reached]
+        found += [child for child in below if not votes(child, components, grid)]
+        reached.update(below)
+    return found

@@ -183,6 +183,7 @@ def test_nothing_keeps_a_dropped_page_alive() -> None:
     """200 pages come and go beside 50 that stay; void entries of the eviction order hold none of them."""
     core = ReferenceCore(CoreConfig(1, (full_spec(),)))
     driver = Driver(core, slots=60)
+    gc.collect()
     before = sum(isinstance(thing, Node) for thing in gc.get_objects())
     for number in range(250):
         driver.insert(key_of([number], 1))
@@ -190,3 +191,20 @@ def test_nothing_keeps_a_dropped_page_alive() -> None:
             driver.evict(FULL)
     assert core.stats().nodes == 50
     assert sum(isinstance(thing, Node) for thing in gc.get_objects()) - before == 50
+
+
+def test_an_eviction_reads_no_branch_twice() -> None:
+    """50 branches of eight pages below a trunk, two windows deep: the trunk's window goes, each branch is met once."""
+    specs = (full_spec(), swa_spec(4))
+    window = CountingWindow(specs[1], 1)
+    driver = Driver(ReferenceCore(CoreConfig(1, specs), [component_for(specs[0], 1), window]), slots=1000)
+    driver.insert(key_of([1, 2, 3, 4], 1))
+    for number in range(50):
+        key = key_of([1, 2, 3, 4, *(10 * number + 10 + at for at in range(8))], 1)
+        driver.insert(key, [(SWA, end) for end in range(9, 13)])
+    window.asked = 0
+    driver.evict(SWA, 4)
+    assert driver.core.stats().nodes == 404
+    assert window.asked < 50 * 8 + 50
+    driver.evict(SWA, 200)
+    assert driver.core.stats().nodes == 0
