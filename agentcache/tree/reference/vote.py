@@ -68,7 +68,7 @@ def cut_off(top: Node, reached: set[Node], components: Sequence[TreeComponent], 
     """The nodes from a lost piece down to the next boundaries that vote without it, each `reached` once."""
     found = [top] if top not in reached else []
     for node in found:
-        below = [child for child in node.children.values() if child not in reached]
+        reached.add(node)
+        below = (child for child in node.children.values() if child not in reached)
         found += [child for child in below if not votes(child, components, grid)]
-        reached.update(below)
     return found
