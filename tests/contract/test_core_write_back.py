@@ -217,3 +217,21 @@ def test_the_page_hash_of_a_mark_survives_two_tiers(drive: Drive) -> None:
     held = driver.relock(driver.leases[planned.lease], key, driver.peek(key).device)
     assert held.length == 16
     driver.unlock(held)
+
+
+def test_aux_data_on_its_way_keep_the_host_page_that_they_land_on(drive: Drive) -> None:
+    """b has its FULL on the host already, its window is sent off; a must not push that page out, nor drop it."""
+    driver, key = drive("S", page=4, host_tier=True, write_back=True, host_slots=2), pages_of("ab", 4)
+    driver.insert(key)
+    backup = driver.backup(key).job
+    assert backup is not None
+    driver.commit(backup, keep=lambda piece, end: piece.component == FULL and end == 8)
+    driver.insert(pages_of("x", 4), tier=HOST)  # the host has no room for FULL now
+    assert driver.ledger(FULL, HOST).free == []
+    driver.match(pages_of("x", 4))
+    driver.evict(FULL, 2)
+    for flight in list(driver.flights.values()):
+        driver.commit(flight.job)
+    assert ends(driver, key, FULL, HOST) == [8]
+    assert ends(driver, key, SWA, HOST) == [8]
+    assert driver.peek(key).any_tier.length == 8

@@ -3,7 +3,7 @@
 from agentcache.tree.api import WritePolicy
 from agentcache.tree.reference.changes import Changes
 from agentcache.tree.reference.jobs import JobTable
-from agentcache.tree.reference.node import Node
+from agentcache.tree.reference.node import Node, is_prefix
 from agentcache.tree.reference.ranking import protected
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.vote import cut_off, deepest_votable, votes
@@ -79,7 +79,7 @@ class Eviction:
     def _leave_page(self, node: Node) -> bool:
         """FULL leaves the tier at this page; every aux piece there shares its fate.
 
-        False: nothing left, because the page below is only on its way and this one cannot go with it.
+        False: nothing left, because something below is only on its way and this page cannot go with it.
         """
         aux = self._cascaded(node, FULL, self._tier, demoted=False)
         backed = self._tier is DEVICE and node.has(FULL, HOST)
@@ -90,7 +90,7 @@ class Eviction:
             for name in aux:
                 self._give_up(node, name)
             return True
-        if any(child in self._ranking.going for child in node.children.values()):
+        if self._leaving or any(child in self._ranking.going for child in node.children.values()):
             return False
         for name in aux:
             if backed:
@@ -167,8 +167,8 @@ class Eviction:
     def _make_room(self, node: Node, name: ComponentName) -> None:
         """Evict one lower ranked piece from the host; any, when host data below would lose its path."""
         lowest = self._ranking.best(name, HOST)
-        if lowest is None:
-            return
+        if lowest is None or (name == FULL and any(is_prefix(lowest, at) for at, _ in self._leaving)):
+            return  # nothing may go, or what is about to move would lose its path
         carries = name == FULL and any(
             cell.slots for below in node.children.values() for cell in below.cells.values()
         )
