@@ -235,3 +235,18 @@ def test_aux_data_on_its_way_keep_the_host_page_that_they_land_on(drive: Drive) 
     assert ends(driver, key, FULL, HOST) == [8]
     assert ends(driver, key, SWA, HOST) == [8]
     assert driver.peek(key).any_tier.length == 8
+
+
+def test_aux_data_used_in_flight_do_not_stay_on_the_device_without_their_page(drive: Drive) -> None:
+    """The page has a host copy and left the device; its state was sent off, is used by a graft, and does not land."""
+    driver, key = drive("M", page=4, host_tier=True, write_back=True), pages_of("ab", 4)
+    driver.insert(key)
+    backup = driver.backup(key).job
+    assert backup is not None
+    driver.commit(backup, keep=lambda piece, _end: piece.component == FULL)
+    driver.evict(FULL, 1)
+    job = only_job(driver)
+    assert counts(job.pieces) == {MAMBA: 1}
+    driver.insert(key, tier=HOST)
+    driver.commit(job, keep=lambda _piece, _end: False)
+    assert (ends(driver, key, MAMBA, DEVICE), ends(driver, key, MAMBA, HOST)) == ([4], [4, 8])

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.builders import CORES
+from tests.property.reaching import reach
 from tests.property.session_rules import CoreMachine
 
 EXAMPLES = int(os.environ.get("AGENTCACHE_MACHINE_EXAMPLES", "120"))
@@ -57,8 +58,5 @@ def drive(core: str, examples: int, steps: int, number: int) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("core", sorted(CORES))
 def test_any_history_keeps_every_promise(core: str) -> None:
-    CoreMachine.reached.clear()
-    drive(core, EXAMPLES, 50, 20261129)
-    missing = RARE - set(+CoreMachine.reached)
-    assert not missing, f"never reached: {sorted(missing)}"
+    reach(lambda number: drive(core, EXAMPLES, 50, number), CoreMachine.reached, RARE)
     assert CoreMachine.reached["steps"] > 20 * EXAMPLES

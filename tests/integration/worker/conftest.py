@@ -29,6 +29,7 @@ def shared_worker(checkpoint: Path) -> Iterator[Worker]:
 @pytest_asyncio.fixture
 async def worker(shared_worker: Worker) -> AsyncIterator[Worker]:
     """The shared worker, with an empty cache and no open session; checked after the test."""
+    await shared_worker.thread.call(_empty)
     yield shared_worker
     await shared_worker.thread.call(nothing_left)
     await shared_worker.thread.call(_empty)

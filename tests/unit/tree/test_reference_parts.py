@@ -184,13 +184,13 @@ def test_nothing_keeps_a_dropped_page_alive() -> None:
     core = ReferenceCore(CoreConfig(1, (full_spec(),)))
     driver = Driver(core, slots=60)
     gc.collect()
-    before = sum(isinstance(thing, Node) for thing in gc.get_objects())
+    before = sum(type(thing) is Node for thing in gc.get_objects())
     for number in range(250):
         driver.insert(key_of([number], 1))
         if number >= 50:
             driver.evict(FULL)
     assert core.stats().nodes == 50
-    assert sum(isinstance(thing, Node) for thing in gc.get_objects()) - before == 50
+    assert sum(type(thing) is Node for thing in gc.get_objects()) - before == 50
 
 
 def test_an_eviction_reads_no_branch_twice() -> None:
