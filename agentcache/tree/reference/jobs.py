@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from agentcache.errors import CacheError, Kind
 from agentcache.tree.reference.changes import Changes, Pieces
 from agentcache.tree.reference.node import Node, upward
+from agentcache.tree.reference.ranking import protected
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.types import (
     FULL,
@@ -122,6 +123,7 @@ class JobTable:
         settlement = Settlement(self._trie, record, arrivals, changes)
         if record.job.target is not EXTERNAL:
             settlement.run()
+        settlement.strip()
         return Committed(settlement.landed.build(), settlement.dropped.build())
 
     def _arrived(self, job: Job, landed: tuple[Piece, ...]) -> tuple[JobRecord, dict[Place, int]]:
@@ -185,6 +187,17 @@ class Settlement:
                 self._drop(node, place[1])
         if self._record.job.leaving:
             self._depart()
+
+    def strip(self) -> None:
+        """Aux data whose FULL left the device while jobs read them go with the last of these jobs."""
+        for (_, name), node in self._record.places.items():
+            stays = not self._trie.holds(node) or node.has(FULL, DEVICE) or protected(node, name, DEVICE)
+            if stays or not node.has(name, DEVICE):
+                continue
+            if not node.has(name, HOST):
+                state = self._trie.component(name).is_state
+                self.dropped.add(name, node.end, node.cells[name].slots[DEVICE], state)
+            self._trie.lose(node, name, DEVICE, self._changes)
 
     def _arrive(self, node: Node, name: ComponentName, slot: int) -> None:
         target = self._record.job.target
