@@ -25,7 +25,7 @@ component accept a boundary at that end?"""
 class TreeComponent(ABC):
     """One kind of reusable state.
 
-    Caller       feeds a validator every page of a path, in order, refused ones too
+    Caller       feeds a validator the pages of a path in order, refused ones too: all, or those after `reads_from`
     Implementer  keeps no reference to tree or cache; answers depend on the arguments alone
     """
 
