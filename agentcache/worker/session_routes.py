@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -24,6 +25,15 @@ from agentcache.worker.status import refuse
 T = TypeVar("T")
 
 
+class AnyPath(PathConvertor):
+    """The rest of a path with its line breaks, so that `a%0A` is a malformed id and not the session `a`."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any", AnyPath())
+
+
 class SessionRoutes:
     """Handlers over the cache's session calls; each runs on the engine's thread, between two steps."""
 
@@ -35,8 +45,8 @@ class SessionRoutes:
         return [
             Route("/v1/sessions", self.open, methods=["POST"]),
             Route("/v1/sessions", self.list, methods=["GET"]),
-            Route("/v1/sessions/{session:path}", self.look, methods=["GET"]),
-            Route("/v1/sessions/{session:path}", self.close, methods=["DELETE"]),
+            Route("/v1/sessions/{session:any}", self.look, methods=["GET"]),
+            Route("/v1/sessions/{session:any}", self.close, methods=["DELETE"]),
             Route("/open_session", self.open_sglang, methods=both),
             Route("/close_session", self.close_sglang, methods=both),
             Route("/flush_cache", self.flush, methods=both),

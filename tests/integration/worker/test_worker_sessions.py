@@ -200,6 +200,18 @@ async def test_a_session_closed_while_its_turn_runs_gets_no_reference(checkpoint
         await worker.thread.call(no_references)
 
 
+@pytest.mark.parametrize("tail", ["%0A", "%0Ab", "%09"])
+async def test_an_id_with_a_control_character_in_the_path_is_no_other_session(
+    client: httpx2.AsyncClient, tail: str
+) -> None:
+    await opened(client, session_id="kept")
+    for method in ("GET", "DELETE"):
+        answer = await client.request(method, f"/v1/sessions/kept{tail}")
+        assert error(answer) == (400, "bad_session_id")
+    assert (await client.get("/v1/sessions/kept")).json()["state"] == "open"
+    await client.delete("/v1/sessions/kept")
+
+
 async def test_a_session_that_idled_out_opens_its_next_generation(client: httpx2.AsyncClient) -> None:
     first = await opened(client, session_id="idle", ttl_s=1e-9)
     assert (await client.get("/v1/sessions/idle")).json()["state"] == "expired"
