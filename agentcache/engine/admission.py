@@ -50,8 +50,6 @@ class AdmissionRules:
         if short:
             raise CacheError(
                 Kind.OVER_POOL,
-                f"this prompt ({prompt} tokens) can never fit the {short} pool; raise {short.lower()}_slots, shorten "
-                "the prompt, or send it uncached",
-                component=short,
-                slots=self.sizes[short],
+                f"this prompt ({prompt} tokens) can never fit the {short.component} pool of {short.slots} slots; raise "
+                f"{short.setting} to {short.least}, shorten the prompt, or send it with reuse off",
             )

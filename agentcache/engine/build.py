@@ -12,7 +12,7 @@ from agentcache.engine.adapter import Model, build_random, load_model, make_conf
 from agentcache.engine.api import EngineInfo, PoolInfo
 from agentcache.engine.engine import Engine, EngineLimits
 from agentcache.engine.models import BUILT_IN
-from agentcache.engine.publish import PublishPolicy
+from agentcache.engine.publish import POOL_SETTINGS, PublishPolicy
 from agentcache.engine.runner import ReuseClass, Runner, RunnerConfig, describe_model, load_runner
 from agentcache.engine.running import EngineParts
 from agentcache.engine.scheduler import PrefillOrder
@@ -21,7 +21,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
 from agentcache.records import SessionRules
 from agentcache.tree.api import CoreConfig, Order, OrderBase
-from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Path, Window, full_spec
+from agentcache.types import Checkpoint, ComponentName, ComponentSpec, full_spec
 
 CLOCK = SystemClock()
 SMOLLM2 = "smollm2"
@@ -115,6 +115,10 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
     )
     rules = SessionRules(settings.ttl_s, settings.reopen_after_s, settings.tag_ttl_s, settings.tombstones)
     info = _describe(named, runner, settings, sizes)
+    policy = PublishPolicy(settings.page, settings.grid_tokens, capability.specs, settings.fork_chunks)
+    caches = capability.reuse is not ReuseClass.NOT_REUSABLE
+    if caches:
+        _check_pools(policy, sizes)
     parts = EngineParts(
         cache=build_cache(config, sizes, clock, settings.core, rules),
         runner=runner,
@@ -124,9 +128,9 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
             dtype=capability.dtype,
             layout=f"page={settings.page},grid={settings.grid_tokens}",
         ),
-        policy=PublishPolicy(settings.page, settings.grid_tokens, capability.specs, settings.fork_chunks),
+        policy=policy,
         sizes=sizes,
-        caches=capability.reuse is not ReuseClass.NOT_REUSABLE,
+        caches=caches,
         clock=clock,
         seed=settings.seed,
     )
@@ -151,8 +155,23 @@ def _specs(model: Model, settings: EngineSettings) -> tuple[ComponentSpec, ...]:
 
 
 def _pool_slots(specs: tuple[ComponentSpec, ...], settings: EngineSettings) -> dict[ComponentName, int]:
-    by_rule = {Path: settings.full_slots, Window: settings.swa_slots, Checkpoint: settings.mamba_slots}
-    return {spec.name: by_rule[type(spec.rule)] for spec in specs}
+    slots = {
+        "full_slots": settings.full_slots,
+        "swa_slots": settings.swa_slots,
+        "mamba_slots": settings.mamba_slots,
+    }
+    return {spec.name: slots[POOL_SETTINGS[type(spec.rule)]] for spec in specs}
+
+
+def _check_pools(policy: PublishPolicy, sizes: Mapping[ComponentName, int]) -> None:
+    """Errors: CacheError(BAD_CONFIG) for a pool that cannot hold one chunk, so that nothing could ever be cached."""
+    short = policy.over_pool(policy.grid_tokens, sizes)
+    if short:
+        raise CacheError(
+            Kind.BAD_CONFIG,
+            f"the {short.component} pool of {short.slots} slots cannot hold one chunk of {policy.grid_tokens} tokens; "
+            f"raise {short.setting} to {short.least} or more",
+        )
 
 
 def _describe(

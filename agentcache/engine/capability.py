@@ -21,8 +21,8 @@ class Capability:
 
     `specs` are the components with their slot sizes, FULL first (0 bytes for a model without full attention).
     `prompt_only`: decoded state differs from prefilled state by more than rounding, so only pages computed from
-    prompts may be published. `reason` is one sentence for people. `checkpoint_every_page`: states exist at every page
-    and not only at ends of forwards. `batched_decode`: requests decode together; else the runner takes them in turn.
+    prompts may be published. `reason` is one sentence for people. `batched_decode`: requests decode together; else the
+    runner takes them in turn.
     `chunk_bound`: it has experts, and what a token rounds to depends on the rest of its forward; sessions that part
     inside a chunk share pages shorter than the chunk only up to rounding.
     """
@@ -34,7 +34,6 @@ class Capability:
     context_tokens: int
     dtype: str
     vocab_size: int
-    checkpoint_every_page: bool = False
     batched_decode: bool = True
     chunk_bound: bool = False
 

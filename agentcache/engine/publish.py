@@ -12,9 +12,25 @@ boundary needs are stored (the region of its rule), of a recurrent one the state
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Path, Piece
+from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Path, Piece, Rule, Window
 
 Need = dict[ComponentName, int]
+POOL_SETTINGS: Mapping[type[Rule], str] = {
+    Path: "full_slots",
+    Window: "swa_slots",
+    Checkpoint: "mamba_slots",
+}
+"""The setting that sizes the pools of a rule; two windows have two pools of one size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A pool of `slots` that can never hold what is asked of it; `setting` must be `least` or more."""
+
+    component: ComponentName
+    setting: str
+    slots: int
+    least: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +114,15 @@ class PublishPolicy:
                 break
         return boundaries, need
 
-    def over_pool(self, prompt_tokens: int, sizes: Mapping[ComponentName, int]) -> ComponentName | None:
-        """The component whose pool can never hold this prompt, if any: its FULL pages to the last boundary, and
-        two regions (the one restored from and the one published) of every other component."""
+    def over_pool(self, prompt_tokens: int, sizes: Mapping[ComponentName, int]) -> Shortage | None:
+        """The pool that can never hold this prompt, if any: its FULL pages to the last boundary, and two regions (the
+        one restored from and the one published) of every other component."""
         last = self.essential(0, prompt_tokens)[-1:]
         need = self.need(0, last)
         for spec in self.specs:
-            most = need[spec.name] if isinstance(spec.rule, Path) else 2 * need[spec.name]
-            if most > sizes[spec.name]:
-                return spec.name
+            least = need[spec.name] if isinstance(spec.rule, Path) else 2 * need[spec.name]
+            if least > sizes[spec.name]:
+                return Shortage(spec.name, POOL_SETTINGS[type(spec.rule)], sizes[spec.name], least)
         return None
 
 

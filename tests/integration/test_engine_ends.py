@@ -10,7 +10,7 @@ from torch import Tensor
 from agentcache.engine.api import Admitted, Event, Finished, FinishReason, Token
 from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError, Kind
-from agentcache.types import FULL, MAMBA, SWA, TierName
+from agentcache.types import FULL, SWA, TierName
 from tests.engines import GRID, ask, at_rest, drain, of, prompt_of, run, said, small_engine, tag
 
 PROMPT = prompt_of(100)
@@ -202,15 +202,23 @@ def test_a_small_state_pool_publishes_less_and_still_serves() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "component"),
-    [({"full_slots": 10}, FULL), ({"swa_slots": 10}, SWA), ({"mamba_slots": 1}, MAMBA)],
-    ids=["FULL", "SWA", "MAMBA"],
+    [({"full_slots": 10}, FULL), ({"swa_slots": 10}, SWA)],
+    ids=["FULL", "SWA"],
 )
 def test_a_pool_too_small_for_one_request_is_named(changes: dict[str, Any], component: str) -> None:
     engine = small_engine(**changes)
     with pytest.raises(CacheError, match=component) as refused:
         engine.submit(ask("1", PROMPT, 1))
     assert refused.value.kind is Kind.OVER_POOL
+    assert f"{next(iter(changes))} to" in refused.value.message
     assert at_rest(engine)
+
+
+@pytest.mark.parametrize("setting", ["full_slots", "swa_slots", "mamba_slots"])
+def test_a_pool_too_small_for_one_chunk_does_not_start(setting: str) -> None:
+    with pytest.raises(CacheError, match=f"raise {setting} to [248] or more") as refused:
+        small_engine(**{setting: 1})
+    assert refused.value.kind is Kind.BAD_CONFIG
 
 
 def test_events_come_in_order_and_every_request_ends_once() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agentcache.engine.publish import PublishPolicy
-from agentcache.types import FULL, MAMBA, SWA, Piece, full_spec, mamba_spec, swa_spec
+from agentcache.engine.publish import PublishPolicy, Shortage
+from agentcache.types import FULL, MAMBA, SWA, ComponentName, Piece, full_spec, mamba_spec, swa_spec
 
 ALL = (full_spec(), swa_spec(31), mamba_spec(16))
 
@@ -78,15 +78,15 @@ def test_reservation_counts_what_the_turn_itself_has_locked() -> None:
     ("sizes", "short"),
     [
         ({FULL: 52, SWA: 16, MAMBA: 2}, None),
-        ({FULL: 51, SWA: 16, MAMBA: 2}, FULL),
-        ({FULL: 52, SWA: 15, MAMBA: 2}, SWA),
-        ({FULL: 52, SWA: 16, MAMBA: 1}, MAMBA),
+        ({FULL: 51, SWA: 16, MAMBA: 2}, Shortage(FULL, "full_slots", 51, 52)),
+        ({FULL: 52, SWA: 15, MAMBA: 2}, Shortage(SWA, "swa_slots", 15, 16)),
+        ({FULL: 52, SWA: 16, MAMBA: 1}, Shortage(MAMBA, "mamba_slots", 1, 2)),
     ],
 )
 def test_over_pool_names_the_pool_that_can_never_hold_the_prompt(
-    sizes: dict[str, int], short: str | None
+    sizes: dict[ComponentName, int], short: Shortage | None
 ) -> None:
-    assert policy().over_pool(211, sizes) == short  # type: ignore[arg-type]
+    assert policy().over_pool(211, sizes) == short
 
 
 def test_a_prompt_without_a_boundary_needs_no_pool() -> None:
