@@ -184,7 +184,7 @@ def make_config(model_type: str, fields: Mapping[str, object]) -> Config:
 
     Errors  CacheError(UNSUPPORTED_MODEL) for an unknown family; BAD_CONFIG for fields that it refuses
     """
-    logging.set_verbosity_error()
+    _quiet()
     if model_type not in CONFIG_MAPPING:
         raise CacheError(Kind.UNSUPPORTED_MODEL, f"transformers has no model family {model_type!r}")
     try:
@@ -197,7 +197,7 @@ def make_config(model_type: str, fields: Mapping[str, object]) -> Config:
 
 def build_random(config: Config, seed: int, dtype: str = "float32", device: str = "cpu") -> Model:
     """A model with random weights that depend on the seed only. The global random state is left as it was."""
-    logging.set_verbosity_error()
+    _quiet()
     target = _dtype(dtype)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -228,7 +228,7 @@ def load_model(source: str | Path, dtype: str = "float32", device: str = "cpu") 
     Errors  CacheError(BAD_CHECKPOINT) naming what is missing; UNSUPPORTED_MODEL for a family that cannot generate text
     """
     target, path = _dtype(dtype), Path(source)
-    logging.set_verbosity_error()
+    _quiet()
     where = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
     folder = path.parent if where else path
     if where:
@@ -262,7 +262,7 @@ class PackedTokenizer:
 
 def read_packed_tokenizer(file: Path) -> PackedTokenizer:
     """The tokenizer inside a .gguf file. Errors: CacheError(BAD_CHECKPOINT)."""
-    logging.set_verbosity_error()
+    _quiet()
     try:
         packed: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
     except (*FORWARD_FAILURES, OSError, KeyError, ImportError) as bad:
@@ -274,8 +274,19 @@ def read_packed_tokenizer(file: Path) -> PackedTokenizer:
     return PackedTokenizer(packed.backend_tokenizer.to_str(), str(packed.chat_template or ""), names)
 
 
+def _quiet() -> None:
+    """Neither warnings nor progress bars of transformers: stderr is our log."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 def _placed(model: Any, device: str) -> Model:
-    placed: Model = model.to(device).eval()
+    """Errors: CacheError(BAD_CONFIG) for a device that is not there, or is too small."""
+    try:
+        placed: Model = model.to(device).eval()
+    except (RuntimeError, AssertionError) as bad:  # torch without CUDA asserts
+        why = (str(bad).splitlines() or [""])[0]
+        raise CacheError(Kind.BAD_CONFIG, f"the model cannot be put on {device}: {why}") from bad
     return placed
 
 

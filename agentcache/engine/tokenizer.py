@@ -198,7 +198,9 @@ def packed_tokenizer(content: str, template: str, names: Mapping[str, str]) -> C
     """A tokenizer from the content of a tokenizer.json, a chat template and named tokens (eos_token ends answers)."""
     tokenizer = Tokenizer.from_str(content)
     stop = tokenizer.token_to_id(names["eos_token"])
-    return ChatTokenizer(tokenizer, Template(template or NO_TEMPLATE, names, True), [stop] if stop else [])
+    return ChatTokenizer(
+        tokenizer, Template(template or NO_TEMPLATE, names, True), [stop] if isinstance(stop, int) else []
+    )
 
 
 def _template_source(directory: Path, settings: Mapping[str, Any]) -> str:

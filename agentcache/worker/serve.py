@@ -37,6 +37,7 @@ def serve(settings: Settings) -> int:
     """
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
     with leaving_early(), bind(settings.host, settings.port) as listener:
+        structlog.get_logger().info("loading", model=settings.model, device=settings.device)
         worker = make_worker(build_engine(settings), load_tokenizer_for(settings), settings)
         url = url_of(listener)
         return asyncio.run(run(worker, listener, settings.grace_s, lambda: _announce(worker, url)))

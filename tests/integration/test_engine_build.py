@@ -6,7 +6,7 @@ import pytest
 
 from agentcache.config import EngineSettings
 from agentcache.engine import build
-from agentcache.engine.adapter import build_random, make_config
+from agentcache.engine.adapter import build_random, load_model, make_config
 from agentcache.engine.api import Finished, FinishReason
 from agentcache.engine.build import build_engine, load_tokenizer_for, locate
 from agentcache.engine.models import BUILT_IN, CONTEXT_TOKENS
@@ -55,6 +55,20 @@ def test_seeds_do_not_share_pages() -> None:
     assert engines[0].namespace("t").digest() != engines[0].namespace("u").digest()
 
 
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(CacheError, match="cannot be put on cuda:99") as refused:
+        build_engine(EngineSettings.model_validate({"device": "cuda:99", **SMALL}))
+    assert refused.value.kind is Kind.BAD_CONFIG
+
+
+def test_loading_a_checkpoint_leaves_stderr_to_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_tiny_checkpoint(tmp_path / "checkpoint")
+    load_model(folder)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_checkpoint_directory_with_its_own_tokenizer(tmp_path: Path) -> None:
     folder = save_tiny_checkpoint(tmp_path / "checkpoint")
     settings = EngineSettings.model_validate({"model": str(folder), "grid_tokens": 32, **SMALL})
@@ -86,6 +100,10 @@ def test_a_packed_tokenizer_is_like_one_from_files() -> None:
     chat = [{"role": "user", "content": "Hello <|im_end|>"}]
     assert packed.render(chat) == load_tokenizer().render(chat)
     assert packed.stop_tokens == (2,)
+    first = packed_tokenizer(
+        (ASSETS / "tokenizer.json").read_text(), template, {"eos_token": "<|endoftext|>"}
+    )
+    assert first.stop_tokens == (0,)
     with pytest.raises(CacheError, match="no chat template"):
         packed_tokenizer((ASSETS / "tokenizer.json").read_text(), "", names).render(chat)
 
