@@ -14,6 +14,8 @@ _KINDS: Final = {
     dict: "an object",
     list: "an array",
 }
+LARGEST: Final = 2**63 - 1
+"""An upper bound that no request means."""
 
 
 class Fields:
@@ -41,7 +43,7 @@ class Fields:
     def flag(self, name: str, default: bool = False) -> bool:
         return bool(self._typed(name, bool, default))
 
-    def whole(self, name: str, default: int, low: int, high: int = 2**63 - 1) -> int:
+    def whole(self, name: str, default: int, low: int, high: int = LARGEST) -> int:
         """An integer in `[low, high]`; `true` is not one."""
         value = self._typed(name, int, default)
         assert isinstance(value, int)
@@ -94,5 +96,5 @@ class Fields:
 
     def _within(self, name: str, value: float, low: float, high: float) -> float:
         if not low <= value <= high:
-            raise self.wrong(name, f"between {low} and {high}")
+            raise self.wrong(name, f"at least {low}" if high == LARGEST else f"between {low} and {high}")
         return value

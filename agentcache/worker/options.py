@@ -59,6 +59,7 @@ _KNOWN: Final = frozenset(_UNSUPPORTED) | {
     "ignore_eos",
     "return_token_ids",
     "priority",
+    "cache_salt",
     "agentcache",
 }
 

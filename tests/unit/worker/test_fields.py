@@ -48,6 +48,13 @@ def test_absent_and_null_answer_the_default(reader: str, values: dict[str, objec
     READERS[reader](Fields(values))
 
 
+def test_a_bound_that_no_request_means_is_not_told() -> None:
+    with pytest.raises(CacheError, match=r"x must be at least 1 "):
+        Fields({"x": 0}).whole("x", 1, low=1)
+    with pytest.raises(CacheError, match=r"x must be between 1 and 5 "):
+        Fields({"x": 0}).whole("x", 1, low=1, high=5)
+
+
 def test_members_of_an_array_know_their_place() -> None:
     [first, second] = Fields({"m": [{"a": 1}, {"a": "x"}]}).objects("m")
     assert first.whole("a", 0, 0) == 1

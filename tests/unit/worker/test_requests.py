@@ -1,5 +1,7 @@
 """Chat and text requests: what is read, what is refused and by which name."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,6 +219,16 @@ def test_an_empty_text_prompt_has_its_own_kind(prompt: object) -> None:
     with pytest.raises(CacheError) as caught:
         read_completion(Fields({"prompt": prompt}), 10)
     assert caught.value.kind is Kind.EMPTY_PROMPT
+
+
+def test_documented_fields_are_never_called_unknown() -> None:
+    page = Path(__file__).parents[3] / "docs" / "worker.md"
+    rows = re.findall(r"^\| (`.*?`.*?) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)[`.:]", row)}
+    assert {"messages", "cache_salt", "agentcache", "stream_options"} <= named
+    told: list[str] = []
+    UnknownFields(told.append).report(Fields(dict.fromkeys(named, 1)))
+    assert told == []
 
 
 def test_unknown_fields_are_told_once_and_boundedly() -> None:
