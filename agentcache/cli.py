@@ -11,7 +11,7 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -31,10 +31,25 @@ def settings_options(command: Command) -> Command:
     for name, field in reversed(Settings.model_fields.items()):
         flag = f"--{name.replace('_', '-')}"
         text = f"{field.description}  [default: {field.default}]"
-        spelling = f"{flag}/--no-{flag[2:]}" if field.annotation is bool else flag
-        command = click.option(spelling, name, default=None, help=text)(command)
+        if field.annotation is bool:
+            command = click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)(command)
+        else:
+            shown = _metavar(field.annotation)
+            command = click.option(flag, name, default=None, metavar=shown, help=text)(command)
     file = click.Path(path_type=Path)
-    return click.option("--config", "file", type=file, default=None, help="settings file")(command)
+    return click.option(
+        "--config",
+        "file",
+        type=file,
+        default=None,
+        help="settings file  [default: agentcache.toml, if there]",
+    )(command)
+
+
+def _metavar(annotation: Any) -> str:
+    """How `--help` shows what a setting takes; the settings check it, whichever way it comes."""
+    choices = "|".join(map(str, get_args(annotation)))
+    return choices or {int: "INTEGER", float: "NUMBER"}.get(annotation, "TEXT")
 
 
 def _resolve(file: Path | None, flags: dict[str, Any]) -> Resolved:
@@ -59,7 +74,11 @@ def cli() -> None:
 @cli.command()
 @settings_options
 def serve(file: Path | None, **flags: Any) -> None:
-    """Start a worker: OpenAI-compatible HTTP over one model and its cache."""
+    """Start a worker: OpenAI-compatible HTTP over a model.
+
+    Every option is also a setting, AGENTCACHE_PORT in the environment or `port` in agentcache.toml; what is said
+    here goes first. `agentcache config` shows where each value comes from.
+    """
     _start("agentcache.worker.serve:serve", _resolve(file, flags).settings)
 
 
@@ -73,7 +92,13 @@ def serve(file: Path | None, **flags: Any) -> None:
 @click.option("--compare-cold", type=NATURAL, default=0, help="repeat N sessions with the cache off")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 def replay(**options: Any) -> None:
-    """Run the trajectories in PATH against a running worker and report what the cache did."""
+    """Run recorded sessions against a worker.
+
+    PATH is a trajectory of mini-swe-agent (.traj.json), many of them (.jsonl), either packed (.xz, .gz), or a
+    directory. The recorded answers are the history; the worker's own are measured and dropped. Prints a table: prompt
+    and cached tokens and the time to the first token. Exit code 1 if a turn was skipped or failed, or if the cache
+    changed an answer.
+    """
     _start("agentcache.replay.cli:replay", **options)
 
 
@@ -83,10 +108,20 @@ def replay(**options: Any) -> None:
 @click.option("--turns", type=POSITIVE, default=10, show_default=True, help="the first N turns of each")
 @click.option("--max-tokens", type=POSITIVE, default=16, show_default=True, help="tokens generated a turn")
 @click.option("--model", default="tiny-all", show_default=True, help="built-in name, directory, or smollm2")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("build/demo.json"), show_default=True)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("build/demo.json"),
+    show_default=True,
+    help="what was found, as JSON; the worker's log goes beside it",
+)
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 def demo(**options: Any) -> None:
-    """Start a worker, replay TRACE (or a sample of ours) with the cache on and off, and compare."""
+    """Show what the cache does: on, off, compared.
+
+    Starts a worker, replays TRACE (a PATH as `replay` takes it; without one, a sample of ours) with the cache on and
+    off, and compares. Exit code 1 if an answer differs or a reference is left.
+    """
     _start("agentcache.replay.cli:demo", **options)
 
 
@@ -117,7 +152,7 @@ def grid(options: tuple[str, ...]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 @settings_options
 def show_config(as_json: bool, file: Path | None, **flags: Any) -> None:
-    """Print every setting with its value and where it came from."""
+    """Print every setting and its origin."""
     resolved = _resolve(file, flags)
     values = resolved.settings.model_dump()
     if as_json:

@@ -30,10 +30,12 @@ class ModelSettings(_Group):
     """Which model, and how it is computed."""
 
     model: str = Field(
-        default="tiny-all", min_length=1, description="built-in name, checkpoint directory, or smollm2"
+        default="tiny-all",
+        min_length=1,
+        description="tiny-full, tiny-swa, tiny-hybrid or tiny-all (built in), a checkpoint directory, or smollm2",
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        default="float32", description="weights and KV: float32|bfloat16|float16"
+        default="float32", description="type of the weights and of what is cached"
     )
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
     threads: int = Field(default=0, ge=0, description="CPU threads of torch; 0 lets torch choose")
@@ -53,11 +55,9 @@ class CacheSettings(_Group):
     full_slots: int = Field(default=512, ge=1, description="device pages of full attention")
     swa_slots: int = Field(default=256, ge=1, description="device pages of each sliding window")
     mamba_slots: int = Field(default=256, ge=1, description="device recurrent states")
-    eviction_policy: Literal["lru", "session"] = Field(
-        default="session", description="order of eviction: lru|session"
-    )
+    eviction_policy: Literal["lru", "session"] = Field(default="session", description="order of eviction")
     eviction_base: Literal["lru", "lfu", "priority"] = Field(
-        default="lru", description="ties of the session order: lru|lfu|priority"
+        default="lru", description="what decides between equals in the session order"
     )
     fork_chunks: int = Field(
         default=4, ge=1, description="chunks between the boundaries where another session may fork off"
@@ -81,20 +81,24 @@ class CacheSettings(_Group):
 class SessionSettings(_Group):
     """How long sessions and what is left of them are kept."""
 
-    ttl_s: float = Field(default=1800.0, gt=0, description="idle lease of a session")
-    reopen_after_s: float = Field(default=60.0, ge=0, description="age at which a closed session may reopen")
+    ttl_s: float = Field(
+        default=1800.0, gt=0, description="seconds without a request after which a session loses its claim"
+    )
+    reopen_after_s: float = Field(
+        default=60.0, ge=0, description="seconds after a close from which a request opens the session again"
+    )
     tombstones: int = Field(default=8192, ge=0, description="closed sessions remembered")
-    tag_ttl_s: float = Field(default=120.0, ge=0, description="least age of a forgotten session tombstone")
+    tag_ttl_s: float = Field(
+        default=120.0, ge=0, description="seconds that a closed session is remembered at least"
+    )
 
 
 class EngineSettings(SessionSettings, CacheSettings, ModelSettings):
     """What an engine is built from."""
 
     max_running: int = Field(default=8, ge=1, le=1024, description="requests decoded in one batch")
-    queue_limit: int = Field(default=64, ge=0, description="waiting requests before 429")
-    prefill_order: Literal["fcfs", "longest_prefix"] = Field(
-        default="fcfs", description="who begins next: fcfs|longest_prefix"
-    )
+    queue_limit: int = Field(default=64, ge=0, description="requests that may wait; one more gets 429")
+    prefill_order: Literal["fcfs", "longest_prefix"] = Field(default="fcfs", description="who begins next")
     prefill_tokens: int = Field(
         default=512, ge=1, description="prompt tokens computed between two decode steps"
     )
@@ -106,10 +110,12 @@ class Settings(EngineSettings):
     host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(default=8100, ge=0, le=65535, description="0 takes a free port")
     body_limit_bytes: int = Field(default=8 * 2**20, ge=1, description="largest request body")
-    grace_s: float = Field(default=5.0, ge=0, description="time for streams to end after SIGTERM")
-    log_format: Literal["text", "json"] = Field(default="text", description="text|json")
+    grace_s: float = Field(default=5.0, ge=0, description="seconds for streams to end after SIGTERM")
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="one line a request, as text or JSON"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least level logged: debug|info|warning|error"
+        default="info", description="least level logged"
     )
 
 
