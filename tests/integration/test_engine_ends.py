@@ -216,8 +216,9 @@ def test_a_pool_too_small_for_one_request_is_named(changes: dict[str, Any], comp
 
 @pytest.mark.parametrize("setting", ["full_slots", "swa_slots", "mamba_slots"])
 def test_a_pool_too_small_for_one_chunk_does_not_start(setting: str) -> None:
+    changes: dict[str, Any] = {setting: 1}
     with pytest.raises(CacheError, match=f"raise {setting} to [248] or more") as refused:
-        small_engine(**{setting: 1})
+        small_engine(**changes)
     assert refused.value.kind is Kind.BAD_CONFIG
 
 
