@@ -127,7 +127,9 @@ class _Examination:
         if several > tolerance.logits or lost > tolerance.states:
             reason = f"token by token: its forwards of several tokens ignore the restored state (error {several:.2g})"
             return Finding(ReuseClass.TOKEN_BY_TOKEN, reason, False, self._batches(tolerance), sample)
-        reason = f"reusable: continues from a restored cache (error {several:.1e} against no cache)"
+        reason = (
+            f"reusable: a kept prefix continues like a run without a cache (mean logit error {several:.1e})"
+        )
         distance = _state_distance(whole, decoded)
         differs = distance > tolerance.states
         if differs:

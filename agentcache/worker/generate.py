@@ -151,7 +151,8 @@ class GenerateEndpoint:
             admitted = await anext(turn)
             assert isinstance(admitted, Admitted)
             tally.session, tally.cached_tokens = admitted.session or "", admitted.cached_tokens
-            served = Served(asked, admitted, self._why(asked, admitted))
+            tally.why = self._why(asked, admitted)
+            served = Served(asked, admitted, tally.why)
             answer = self._stream if asked.prompted.options.stream else self._whole
             await answer(served, turn, reply, tally)
 
@@ -222,6 +223,7 @@ class GenerateEndpoint:
             session=tally.session,
             prompt_tokens=facts.prompt_tokens,
             cached_tokens=facts.cached_tokens,
+            why=tally.why,
             completion_tokens=facts.completion_tokens,
             reason=facts.reason,
             first_token_ms=round(facts.first_token_s * 1e3, 1),

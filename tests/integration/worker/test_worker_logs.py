@@ -26,6 +26,7 @@ async def test_every_request_is_one_line_without_its_text(client: httpx2.AsyncCl
     told = lines[0]
     assert (told["session"], told["completion_tokens"], told["reason"]) == ("logged", 2, "length")
     assert told["total_ms"] >= told["first_token_ms"] > 0
+    assert told["why"] == "prompt too short"
     assert lines[1]["reason"] == "bad_request"
 
 
