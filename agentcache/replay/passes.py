@@ -32,13 +32,13 @@ class Together:
 
 
 def require_reuse(client: WorkerClient) -> None:
-    """There is nothing to show with a model whose state cannot be reused.
+    """The demo compares bit for bit: a model that cannot be reused, or only up to rounding, has nothing to show.
 
     Errors  CacheError(UNSUPPORTED_MODEL) with the worker's reason
     """
     said = client.about.get("agentcache", {})
-    if said.get("reuse") == ReuseClass.NOT_REUSABLE:
-        message = f"no reuse is possible with {client.model}: {said.get('reason')}. Take another --model"
+    if said.get("reuse") != ReuseClass.REUSABLE:
+        message = f"{client.model} does not keep every bit: {said.get('reason')}. Take another --model"
         raise CacheError(Kind.UNSUPPORTED_MODEL, message)
 
 

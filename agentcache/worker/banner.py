@@ -27,7 +27,7 @@ def banner(info: EngineInfo, url: str) -> str:
 
 def _reuse(info: EngineInfo) -> str:
     if info.reuse == ReuseClass.NOT_REUSABLE:
-        return f"impossible, every prompt is computed in full: {info.reason}"
+        return f"{info.reason}; every prompt is computed in full"
     publishing = "; only prompts are published, not generated tokens" if info.prompt_only else ""
     return (info.reason or info.reuse) + publishing
 

@@ -88,8 +88,8 @@ def test_the_banner_says_that_random_weights_answer_noise(shared_worker: Worker)
 
 
 def test_the_banner_says_why_reuse_is_impossible(shared_worker: Worker) -> None:
-    info = replace(shared_worker.info, reuse=ReuseClass.NOT_REUSABLE.value, reason="its state is hidden")
-    assert "impossible, every prompt is computed in full: its state is hidden" in banner(info, "http://x")
+    info = replace(shared_worker.info, reuse=ReuseClass.NOT_REUSABLE.value, reason="not reusable: it hides")
+    assert "not reusable: it hides; every prompt is computed in full" in banner(info, "http://x")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])

@@ -169,18 +169,18 @@ async def test_closing_a_session_that_the_worker_never_saw_is_no_fault() -> None
             await client.close_session("s-1")
 
 
-@pytest.mark.parametrize("reuse", ["reusable", "token-by-token"])
-async def test_a_model_that_can_be_reused_is_fit_for_the_demo(reuse: str) -> None:
-    listed = {"data": [{"id": "m", "agentcache": {"reuse": reuse}}]}
+async def test_a_model_that_keeps_every_bit_is_fit_for_the_demo() -> None:
+    listed = {"data": [{"id": "m", "agentcache": {"reuse": "reusable"}}]}
     async with serving(Scripted([(200, {}, json.dumps(listed).encode())])) as client:
         assert await client.connect() == "m"
         require_reuse(client)
 
 
-async def test_a_model_that_cannot_be_reused_is_refused_with_the_worker_s_reason() -> None:
-    listed = {"data": [{"id": "m", "agentcache": {"reuse": "not-reusable", "reason": "its state hides"}}]}
+@pytest.mark.parametrize("reuse", ["not-reusable", "token-by-token"])
+async def test_a_model_that_does_not_is_refused_with_the_worker_s_reason(reuse: str) -> None:
+    listed = {"data": [{"id": "m", "agentcache": {"reuse": reuse, "reason": "its state hides"}}]}
     async with serving(Scripted([(200, {}, json.dumps(listed).encode())])) as client:
         await client.connect()
-        with pytest.raises(CacheError, match="m: its state hides") as caught:
+        with pytest.raises(CacheError, match="m does not keep every bit: its state hides") as caught:
             require_reuse(client)
     assert caught.value.kind is Kind.UNSUPPORTED_MODEL
