@@ -67,6 +67,7 @@ def _start(target: str, *arguments: object, **options: object) -> None:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="agentcache", message="agentcache %(version)s")
 def cli() -> None:
     """A session-aware prefix cache for agents on hybrid models."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from agentcache import cli
 from agentcache.config import Settings
+from agentcache.engine.models import BUILT_IN
 from agentcache.replay import cli as replay_cli
 from agentcache.worker import serve as worker_serve
 
@@ -36,6 +37,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 def test_version_is_one_line_or_one_object(monkeypatch: pytest.MonkeyPatch, capsys: Streams) -> None:
     assert run(monkeypatch, "version") == 0
+    assert capsys.readouterr().out.startswith("agentcache 0.")
+    assert run(monkeypatch, "--version") == 0
     assert capsys.readouterr().out.startswith("agentcache 0.")
     assert run(monkeypatch, "version", "--json") == 0
     out, err = capsys.readouterr()
@@ -92,6 +95,14 @@ def test_help_shows_every_setting_and_its_default(monkeypatch: pytest.MonkeyPatc
         assert f"--{name.replace('_', '-')}" in out
         assert field.description
     assert "8100" in out
+    assert "--dtype float32|bfloat16|float16" in out
+    assert "--threads INTEGER" in out
+
+
+def test_help_names_every_built_in_model(monkeypatch: pytest.MonkeyPatch, capsys: Streams) -> None:
+    assert run(monkeypatch, "serve", "--help") == 0
+    out = capsys.readouterr().out
+    assert {name for name in BUILT_IN if name in out} == BUILT_IN.keys()
 
 
 @pytest.mark.parametrize("command", sorted(cli.cli.commands))
