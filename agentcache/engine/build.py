@@ -59,10 +59,10 @@ def load_named(settings: EngineSettings) -> NamedModel:
         )
     path = locate(settings.model)
     if not path.exists():
-        known = ", ".join((*BUILT_IN, SMOLLM2))
+        known = ", ".join(f"{name} ({recipe.what})" for name, recipe in BUILT_IN.items())
         raise CacheError(
             Kind.BAD_CHECKPOINT,
-            f"no model {settings.model!r}: give a directory with a checkpoint, or one of {known}",
+            f"no model {settings.model!r}: give a directory with a checkpoint, {known}, or {SMOLLM2}",
         )
     model = load_model(path, settings.dtype, settings.device)
     name = settings.model if settings.model == SMOLLM2 else path.name

@@ -10,8 +10,8 @@ SKIPPED_CODES = frozenset({"context_length_exceeded", "prompt_too_long", "over_p
 class Answer:
     """A turn that was answered.
 
-    `ttft_ns` runs from sending the request to the first generated token as the client sees it, `total_ns` to the
-    end of the answer. `tokens` and `first_logits` (sha256 of the first token's logits) are empty unless asked for.
+    `ttft_ns` runs from sending the request to the first generated token as the client sees it. `tokens` and
+    `first_logits` (sha256 of the first token's logits) are empty unless asked for.
     """
 
     text: str
@@ -21,7 +21,6 @@ class Answer:
     cached_tokens: int
     completion_tokens: int
     ttft_ns: int
-    total_ns: int
 
 
 @dataclass(frozen=True, slots=True)

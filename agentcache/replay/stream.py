@@ -67,7 +67,6 @@ class StreamedAnswer:
             return self._error
         if not self._usage:
             return Refused(200, "cut_off", "the stream ended before its usage: the worker stopped or cut it")
-        now_ns = self._clock.now_ns()
         details = self._usage.get("prompt_tokens_details") or {}
         return Answer(
             text="".join(self._text),
@@ -76,8 +75,7 @@ class StreamedAnswer:
             prompt_tokens=int(self._usage.get("prompt_tokens", 0)),
             cached_tokens=int(details.get("cached_tokens") or 0),
             completion_tokens=int(self._usage.get("completion_tokens", 0)),
-            ttft_ns=(self._first_ns or now_ns) - self._sent_ns,
-            total_ns=now_ns - self._sent_ns,
+            ttft_ns=(self._first_ns or self._clock.now_ns()) - self._sent_ns,
         )
 
     def _add_choice(self, choice: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from agentcache.replay.report import Report, hit_rate, refusal_lines
 from agentcache.replay.run import Played
 
 MS = 1_000_000
-COLD = Answer("a", (1, 2), "d1", 100, 0, 2, 50 * MS, 60 * MS)
-WARM = Answer("a", (1, 2), "d1", 100, 64, 2, 5 * MS, 15 * MS)
+COLD = Answer("a", (1, 2), "d1", 100, 0, 2, 50 * MS)
+WARM = Answer("a", (1, 2), "d1", 100, 64, 2, 5 * MS)
 TOO_LONG = Refused(400, "context_length_exceeded", "too long")
 BROKEN = Refused(500, "500", "oops")
 

@@ -12,8 +12,8 @@ from agentcache.replay.passes import Identity, Together
 from agentcache.replay.references import References
 from agentcache.replay.run import Played
 
-COLD = Answer("a", (1, 2), "d1", 1000, 0, 2, 800_000_000, 900_000_000)
-WARM = Answer("a", (1, 2), "d1", 1000, 900, 2, 40_000_000, 50_000_000)
+COLD = Answer("a", (1, 2), "d1", 1000, 0, 2, 800_000_000)
+WARM = Answer("a", (1, 2), "d1", 1000, 900, 2, 40_000_000)
 HELD = References(frozenset({"run-s"}), 1, 7, 0)
 SIZE = Size("t.jsonl", 1, 4, 2, 12, 16)
 NOT_FIT = Refused(400, "over_pool", "needs more pages than there are")
