@@ -38,7 +38,7 @@ class ModelSettings(_Group):
         default="float32", description="type of the weights and of what is cached"
     )
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
-    threads: int = Field(default=0, ge=0, description="CPU threads of torch; 0 lets torch choose")
+    threads: int = Field(default=0, ge=0, le=1024, description="CPU threads of torch; 0 lets torch choose")
     seed: int = Field(default=0, ge=0, lt=2**32, description="random weights of the built-in models")
 
 

@@ -12,6 +12,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from agentcache.errors import CacheError, Kind
 from agentcache.types import Slots
 
 
@@ -27,7 +28,16 @@ class TensorLayout:
         return prod(self.shape) * self.dtype.itemsize
 
     def allocate(self, *leading: int, device: torch.device) -> Tensor:
-        return torch.full((*leading, *self.shape), float("nan"), dtype=self.dtype, device=device)
+        """A tensor of NaN. Errors: CacheError(BAD_CONFIG) when the device has no room for it."""
+        try:
+            return torch.full((*leading, *self.shape), float("nan"), dtype=self.dtype, device=device)
+        except RuntimeError as bad:
+            gib = prod(leading) * self.size_bytes / 2**30
+            raise CacheError(
+                Kind.BAD_CONFIG,
+                f"a pool of {leading[0]:,} slots needs {gib:,.0f} GiB in one tensor, more than {device} has; lower "
+                "full_slots, swa_slots or mamba_slots",
+            ) from bad
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from agentcache.errors import CacheError, Kind
 from agentcache.pools.buffers import KvLayout, PageBuffers, StateBuffers, TensorLayout
 
 PAGE, SLOTS = 4, 6
@@ -24,6 +25,13 @@ def tokens_of(layout: KvLayout, count: int, seed: int) -> tuple[torch.Tensor, to
             layout.values.dtype
         ),
     )
+
+
+@pytest.mark.parametrize("count", [1 << 50, 1 << 62], ids=["over the memory", "over the arithmetic"])
+def test_a_pool_that_the_device_has_no_room_for_is_one_clear_error(count: int) -> None:
+    with pytest.raises(CacheError, match=r"slots needs .* GiB .*; lower full_slots") as refused:
+        PageBuffers(count, PAGE, [WIDE], CPU)
+    assert refused.value.kind is Kind.BAD_CONFIG
 
 
 def slots(*numbers: int) -> np.ndarray:
