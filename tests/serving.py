@@ -16,6 +16,7 @@ from agentcache.engine.adapter import build_random, make_config
 from agentcache.engine.build import build_engine, load_tokenizer_for
 from agentcache.engine.engine import Engine
 from agentcache.engine.models import FULL, RECURRENT, WINDOW
+from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ASSETS
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
@@ -66,9 +67,8 @@ def tiny_settings(checkpoint: Path, **changes: Any) -> Settings:
 def started_worker(checkpoint: Path, **changes: Any) -> Worker:
     """A worker whose engine thread runs. Caller: awaits `worker.thread.stop(0)` in the end."""
     settings = tiny_settings(checkpoint, **changes)
-    worker = make_worker(build_engine(settings), load_tokenizer_for(settings), settings)
-    worker.thread.start()
-    return worker
+    thread = EngineThread(lambda: build_engine(settings))
+    return make_worker(thread, thread.start().info, load_tokenizer_for(settings), settings)
 
 
 @asynccontextmanager

@@ -1,13 +1,15 @@
 """An engine on a thread of its own, with an asyncio side.
 
-Everything that touches the engine or its cache runs on that thread, in order of arrival. The thread sleeps on a
-condition while there is nothing to do, and wakes at least once a second so that idle sessions can expire.
+Everything that touches the engine or its cache runs on that thread, in order of arrival, its building included: torch
+keeps a pool of workers for each thread that computes, and two pools on the same cores take turns. The thread sleeps
+on a condition while there is nothing to do, and wakes at least once a second so that idle sessions can expire.
 """
 
 import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -50,10 +52,13 @@ class _Command:
 
 
 class EngineThread:
-    """Runs one engine; `generate` and `call` may be awaited from any event loop."""
+    """Builds and runs one engine; `generate` and `call` may be awaited from any event loop."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    _engine: Engine
+
+    def __init__(self, build: Callable[[], Engine]) -> None:
+        self._build = build
+        self._built: Future[Engine] = Future()
         self._wake = threading.Condition()
         self._commands: deque[_Command] = deque()
         self._streams: dict[str, _Stream] = {}
@@ -62,10 +67,10 @@ class EngineThread:
         self._alive = False
         self._thread = threading.Thread(target=self._run, name="agentcache-engine", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread. Once only."""
-        self._alive = True
+    def start(self) -> Engine:
+        """Start the thread and wait until it has built its engine. Once only. Errors: those of building."""
         self._thread.start()
+        return self._built.result()
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new requests, let running ones end for `grace_s` seconds, abort the rest, end the thread.
@@ -127,6 +132,13 @@ class EngineThread:
             command.refuse(self._ended)
 
     def _run(self) -> None:
+        try:
+            self._engine = self._build()
+        except Exception as error:
+            self._built.set_exception(error)
+            return
+        self._alive = True
+        self._built.set_result(self._engine)
         ended = CacheError(Kind.SHUTTING_DOWN, "the engine has stopped; send the request to another worker")
         try:
             self._serve()

@@ -1,6 +1,7 @@
 """`agentcache serve`: one engine behind HTTP, from the start banner to the last stream's end."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ import uvicorn
 from agentcache import logs
 from agentcache.clock import SystemClock
 from agentcache.config import Settings
+from agentcache.engine.api import EngineInfo
 from agentcache.engine.build import build_engine, load_tokenizer_for
 from agentcache.engine.engine import Engine
 from agentcache.engine.thread import EngineThread
@@ -36,19 +38,22 @@ def serve(settings: Settings) -> int:
     Errors   CacheError(BAD_CONFIG) for an address that cannot be had; as `build_engine`
     """
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
-    with leaving_early(), bind(settings.host, settings.port) as listener:
+    with leaving_early(_leave_at_once), bind(settings.host, settings.port) as listener:
         structlog.get_logger().info("loading", model=settings.model, device=settings.device)
-        worker = make_worker(build_engine(settings), load_tokenizer_for(settings), settings)
+        thread = EngineThread(lambda: build_engine(settings))
+        worker = make_worker(thread, thread.start().info, load_tokenizer_for(settings), settings)
         url = url_of(listener)
         return asyncio.run(run(worker, listener, settings.grace_s, lambda: _announce(worker, url)))
 
 
-def make_worker(engine: Engine, tokenizer: ChatTokenizer, settings: Settings) -> Worker:
-    """A worker over an engine, with the machine's clocks and random ids. Its thread is not started yet."""
+def make_worker(
+    thread: EngineThread, info: EngineInfo, tokenizer: ChatTokenizer, settings: Settings
+) -> Worker:
+    """A worker over a running engine, with the machine's clocks and random ids."""
     return Worker(
-        thread=EngineThread(engine),
+        thread=thread,
         tokenizer=tokenizer,
-        info=engine.info,
+        info=info,
         body_limit_bytes=settings.body_limit_bytes,
         clock=SystemClock(),
         now_s=lambda: int(time.time()),
@@ -68,7 +73,6 @@ async def run(worker: Worker, listener: socket.socket, grace_s: float, started: 
         timeout_keep_alive=75,
         timeout_graceful_shutdown=CUT_S,
     )
-    worker.thread.start()
     try:
         await WorkerServer(config, worker, grace_s, started).serve(sockets=[listener])
     finally:
@@ -115,12 +119,14 @@ class WorkerServer(uvicorn.Server):
 
 
 @contextmanager
-def leaving_early() -> Iterator[None]:
-    """Until the server has its own handlers, SIGTERM and Ctrl-C end the process with exit code 0."""
+def leaving_early(leave: Callable[[], object]) -> Iterator[None]:
+    """Until the server has its own handlers, SIGTERM and Ctrl-C call `leave`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {sent: signal.signal(sent, _leave) for sent in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        sent: signal.signal(sent, lambda _sent, _frame: leave()) for sent in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield
     finally:
@@ -154,8 +160,11 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-def _leave(_sent: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)
+def _leave_at_once() -> None:
+    """Exit code 0, now: nothing is to be saved yet, and the engine's thread may compute and cannot be unwound."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _announce(worker: Worker, url: str) -> None:

@@ -19,7 +19,7 @@ LONG = 2000
 
 @contextlib.asynccontextmanager
 async def running(engine: Engine) -> AsyncIterator[EngineThread]:
-    thread = EngineThread(engine)
+    thread = EngineThread(lambda: engine)
     thread.start()
     try:
         yield thread
@@ -93,7 +93,7 @@ def test_a_cancelled_reader_aborts_its_request() -> None:
 
 def test_a_reader_whose_loop_is_gone_is_aborted() -> None:
     engine = small_engine()
-    thread = EngineThread(engine)
+    thread = EngineThread(lambda: engine)
     thread.start()
     loop = asyncio.new_event_loop()
     stream = thread.generate(ask("gone", prompt_of(40), LONG))
@@ -137,7 +137,7 @@ def test_stop_lets_running_requests_end_and_refuses_new_ones() -> None:
     engine = small_engine()
 
     async def scenario() -> None:
-        thread = EngineThread(engine)
+        thread = EngineThread(lambda: engine)
         thread.start()
         stream = thread.generate(ask("1", prompt_of(40), 30))
         events: list[Event] = [await anext(stream)]
@@ -163,7 +163,7 @@ def test_stop_cuts_what_does_not_end_in_time() -> None:
     engine = small_engine(clock=clock)
 
     async def scenario() -> list[Event]:
-        thread = EngineThread(engine)
+        thread = EngineThread(lambda: engine)
         thread.start()
         running_ = [thread.generate(ask(str(n), prompt_of(40, n), LONG)) for n in range(2)]
         firsts = [await anext(stream) for stream in running_]
@@ -181,7 +181,7 @@ def test_stop_cuts_what_does_not_end_in_time() -> None:
 
 def test_a_thread_never_started_refuses() -> None:
     async def scenario() -> None:
-        thread = EngineThread(small_engine())
+        thread = EngineThread(small_engine)
         await thread.stop(0)
         with pytest.raises(CacheError) as refused:
             await collect(thread, ask("1", (1,), 1))
@@ -233,3 +233,31 @@ def test_an_idle_thread_sleeps_and_still_lets_sessions_expire() -> None:
             return len(steps) - before
 
     assert asyncio.run(scenario()) <= 3
+
+
+def test_the_engine_is_built_on_its_thread() -> None:
+    """Torch keeps workers for each thread that computes; built elsewhere, a worker's prefill took twice the time."""
+    built_on: list[str] = []
+
+    def build() -> Engine:
+        built_on.append(threading.current_thread().name)
+        return small_engine()
+
+    async def scenario() -> None:
+        thread = EngineThread(build)
+        engine = thread.start()
+        assert await thread.call(lambda same: same is engine)
+        await thread.stop(0)
+
+    asyncio.run(scenario())
+    assert built_on == ["agentcache-engine"]
+
+
+def test_an_engine_that_cannot_be_built_is_told_by_start() -> None:
+    def build() -> Engine:
+        raise CacheError(Kind.BAD_CHECKPOINT, "no such model")
+
+    thread = EngineThread(build)
+    with pytest.raises(CacheError) as refused:
+        thread.start()
+    assert refused.value.kind is Kind.BAD_CHECKPOINT

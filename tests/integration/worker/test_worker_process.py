@@ -36,11 +36,7 @@ class Running:
 @asynccontextmanager
 async def serving(checkpoint: Path, *more: str) -> AsyncIterator[Running]:
     """`agentcache serve` on a free port, once it listens; killed if it is still there at the end."""
-    settings = tiny_settings(checkpoint).model_dump()
-    names = ("model", "threads", "page_tokens", "grid_tokens", "full_slots", "swa_slots", "mamba_slots")
-    flags = [word for name in names for word in (f"--{name.replace('_', '-')}", str(settings[name]))]
-    command = ("-m", "agentcache", "serve", "--port", "0", *flags, *more)
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, stderr=PIPE)
+    process = await _started(checkpoint, *more)
     try:
         banner = await _until_listening(process)
         yield Running(process, banner.split("listening on ")[1].strip(), banner)
@@ -48,6 +44,14 @@ async def serving(checkpoint: Path, *more: str) -> AsyncIterator[Running]:
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+async def _started(checkpoint: Path, *more: str) -> Process:
+    settings = tiny_settings(checkpoint).model_dump()
+    names = ("model", "threads", "page_tokens", "grid_tokens", "full_slots", "swa_slots", "mamba_slots")
+    flags = [word for name in names for word in (f"--{name.replace('_', '-')}", str(settings[name]))]
+    command = ("-m", "agentcache", "serve", "--port", "0", *flags, *more)
+    return await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, stderr=PIPE)
 
 
 async def _until_listening(process: Process) -> str:
@@ -147,3 +151,13 @@ async def _streamed_turn(client: openai.AsyncOpenAI, turns: int) -> int:
     assert usage
     assert usage.prompt_tokens_details
     return usage.prompt_tokens_details.cached_tokens or 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_while_the_model_loads_ends_it_well(checkpoint: Path, sent: signal.Signals) -> None:
+    process = await _started(checkpoint)
+    assert process.stderr
+    assert b"loading" in await asyncio.wait_for(process.stderr.readline(), 60)
+    process.send_signal(sent)
+    said, _ = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, said) == (0, b"")
