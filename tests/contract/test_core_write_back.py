@@ -250,3 +250,18 @@ def test_aux_data_used_in_flight_do_not_stay_on_the_device_without_their_page(dr
     driver.insert(key, tier=HOST)
     driver.commit(job, keep=lambda _piece, _end: False)
     assert (ends(driver, key, MAMBA, DEVICE), ends(driver, key, MAMBA, HOST)) == ([4], [4, 8])
+
+
+def test_a_host_page_whose_aux_data_are_on_their_way_is_no_candidate(drive: Drive) -> None:
+    """Its FULL is on the host alone and its state, sent off, still lies on the device: the page waits for it."""
+    driver, key = drive("M", page=4, host_tier=True, write_back=True), pages_of("ab", 4)
+    driver.insert(key)
+    backup = driver.backup(key).job
+    assert backup is not None
+    driver.commit(backup, keep=lambda piece, _end: piece.component == FULL)
+    driver.evict(FULL, 1)
+    job = only_job(driver)
+    assert counts(job.pieces) == {MAMBA: 1}
+    assert driver.evict(FULL, 1, HOST).short == 1
+    driver.commit(job)
+    assert ends(driver, key, MAMBA, HOST) == [8]
