@@ -1,6 +1,7 @@
 """`agentcache serve`: one engine behind HTTP, from the start banner to the last stream's end."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -42,6 +43,7 @@ def serve(settings: Settings) -> int:
         structlog.get_logger().info("loading", model=settings.model, device=settings.device)
         thread = EngineThread(lambda: build_engine(settings))
         worker = make_worker(thread, thread.start().info, load_tokenizer_for(settings), settings)
+        gc.freeze()  # what is loaded stays: a full collection need not walk it during somebody's first token
         url = url_of(listener)
         return asyncio.run(run(worker, listener, settings.grace_s, lambda: _announce(worker, url)))
 
