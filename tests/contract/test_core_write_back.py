@@ -2,6 +2,7 @@
 
 import pytest
 
+from agentcache.keys import Key
 from agentcache.types import FULL, MAMBA, SWA, Free, Job, Move, TierName
 from tests.builders import pages_of
 from tests.contract.conftest import Drive
@@ -237,8 +238,8 @@ def test_aux_data_on_its_way_keep_the_host_page_that_they_land_on(drive: Drive) 
     assert driver.peek(key).any_tier.length == 8
 
 
-def test_aux_data_used_in_flight_do_not_stay_on_the_device_without_their_page(drive: Drive) -> None:
-    """The page has a host copy and left the device; its state was sent off, is used by a graft, and does not land."""
+def state_sent_off(drive: Drive) -> tuple[Driver, Key, Job]:
+    """Two pages with FULL on the host; the second has left the device, and its state is on the way."""
     driver, key = drive("M", page=4, host_tier=True, write_back=True), pages_of("ab", 4)
     driver.insert(key)
     backup = driver.backup(key).job
@@ -247,6 +248,12 @@ def test_aux_data_used_in_flight_do_not_stay_on_the_device_without_their_page(dr
     driver.evict(FULL, 1)
     job = only_job(driver)
     assert counts(job.pieces) == {MAMBA: 1}
+    return driver, key, job
+
+
+def test_aux_data_used_in_flight_do_not_stay_on_the_device_without_their_page(drive: Drive) -> None:
+    """The page has a host copy and left the device; its state was sent off, is used by a graft, and does not land."""
+    driver, key, job = state_sent_off(drive)
     driver.insert(key, tier=HOST)
     driver.commit(job, keep=lambda _piece, _end: False)
     assert (ends(driver, key, MAMBA, DEVICE), ends(driver, key, MAMBA, HOST)) == ([4], [4, 8])
@@ -254,14 +261,7 @@ def test_aux_data_used_in_flight_do_not_stay_on_the_device_without_their_page(dr
 
 def test_a_host_page_whose_aux_data_are_on_their_way_is_no_candidate(drive: Drive) -> None:
     """Its FULL is on the host alone and its state, sent off, still lies on the device: the page waits for it."""
-    driver, key = drive("M", page=4, host_tier=True, write_back=True), pages_of("ab", 4)
-    driver.insert(key)
-    backup = driver.backup(key).job
-    assert backup is not None
-    driver.commit(backup, keep=lambda piece, _end: piece.component == FULL)
-    driver.evict(FULL, 1)
-    job = only_job(driver)
-    assert counts(job.pieces) == {MAMBA: 1}
+    driver, key, job = state_sent_off(drive)
     assert driver.evict(FULL, 1, HOST).short == 1
     driver.commit(job)
     assert ends(driver, key, MAMBA, HOST) == [8]
