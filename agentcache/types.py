@@ -380,10 +380,21 @@ class Released:
     effects: Effects = ()
 
 
+class WaitState(StrEnum):
+    """What a session is doing."""
+
+    RUNNING = "running"
+    PENDING = "pending"  # a request of it is queued
+    IDLE = "idle"
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a session is doing, for orders that use it: running, pending (queued), or idle with a key."""
+    """What a session is doing, for orders that use it; monotonic times."""
 
-    state: str
-    key_ns: int = 0
-    hint_ns: int | None = None
+    state: WaitState
+    since_ns: int = 0  # running or idle since
+    key_ns: int = 0  # idle: `since_ns` less the gap that it is expected to take
+    hint_ns: int | None = None  # idle: a gap that somebody told, a duration
+    seq: int = 0  # pending: the place in the queue
+    eta_ns: int | None = None  # pending: the start that the scheduler expects; None: first come, first served

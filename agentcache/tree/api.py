@@ -43,6 +43,7 @@ class Order(StrEnum):
 
     LRU = "lru"
     SESSION = "session"
+    ERT = "ert"  # expected return time: how long until a piece is read again, longest first
 
 
 class OrderBase(StrEnum):
@@ -176,7 +177,12 @@ class Sessions(Protocol):
         """
 
     def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
-        """Say what a session is doing; orders that do not use it ignore it."""
+        """Say what a session is doing; orders that do not use it ignore it.
+
+        Kept until the next word or until the session's last marker goes; of a session without markers, ignored.
+        An idle session leaves `key_ns` as a note on all that it references, for when several share it.
+        Cost  O(what the session references)
+        """
 
 
 class Inspect(Protocol):

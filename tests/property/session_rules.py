@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from agentcache.keys import Key
-from agentcache.types import ReleaseMode, SessionId, TierName, Turn, Wait
+from agentcache.types import ReleaseMode, SessionId, TierName, Turn, Wait, WaitState
 from tests.flight import HeldLease
 from tests.property.core_machine import LETTERS, PICK, SEEDS, SPACES, Transfers
 from tests.property.marker_model import Mark
@@ -151,8 +151,8 @@ class CoreMachine(Transfers):
         self.turn(session, letters, space, seed, 0)
         self.close_the_generation_before(session)
 
-    @rule(session=NAMES, state=st.sampled_from(["running", "pending", "idle"]))
-    def expect(self, session: str, state: str) -> None:
+    @rule(session=NAMES, state=st.sampled_from(WaitState))
+    def expect(self, session: str, state: WaitState) -> None:
         before = self.driver.core.snapshot()
         self.driver.core.expect(SessionId(session), Wait(state, self.driver.now), self.driver.tick())
         assert self.driver.core.snapshot() == before

@@ -85,8 +85,13 @@ def _check_references(trie: PageTrie, markers: MarkerBook) -> None:
             assert cell.sessions.keys() == wanted.get((name, node), set()), (
                 f"references of {name} at {node.end}"
             )
+            assert not (cell.released and cell.sessions), f"{name} at {node.end} is released and referenced"
+            assert cell.sessions or not cell.noted_ns, f"{name} at {node.end} keeps a note of nobody"
     for name, node in wanted:
         assert trie.holds(node), f"a marker's region of {name} exists"
+    tips = {session: {at.frontier for at in markers.markers(session)} for session in markers.sessions()}
+    assert trie.ranking.waits.tips == tips, "the order knows where every marker ends"
+    assert trie.ranking.waits.states.keys() <= tips.keys(), "a wait is kept while its session has markers"
 
 
 def _check_indexes(trie: PageTrie) -> None:

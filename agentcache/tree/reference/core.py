@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key, Namespace
-from agentcache.tree.api import CoreConfig
+from agentcache.tree.api import CoreConfig, Order
 from agentcache.tree.reference import checking
 from agentcache.tree.reference.changes import Changes
 from agentcache.tree.reference.closing import demote_released, drop_released
@@ -98,6 +98,7 @@ class ReferenceCore:
         if tier not in self._config.tiers or want <= 0:
             return Evicted(0, 0, max(0, want))
         self._trie.tick += 1
+        self._markers.advance(now_ns)
         changes = Changes()
         eviction = Eviction(self._trie, self._jobs, component, (tier, room), changes)
         freed, moving = eviction.run(want)
@@ -174,7 +175,8 @@ class ReferenceCore:
         return Released(mode, held, len(ending), changes.effects(self._config.emit_events))
 
     def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
-        """`lru` and `session` do not use waits."""
+        if self._config.order is Order.ERT:
+            self._markers.expect(session, wait)
 
     # -- Inspect
 

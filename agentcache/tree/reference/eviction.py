@@ -172,7 +172,7 @@ class Eviction:
         carries = name == FULL and any(
             cell.slots for below in node.children.values() for cell in below.cells.values()
         )
-        if carries or self._ranking.rank(lowest, name) < self._ranking.rank(node, name):
+        if carries or self._ranking.precedes(lowest, node, name):
             for other in [*self._cascaded(lowest, name, HOST, demoted=False), name]:
                 self._room[other] = self._room.get(other, 0) + 1
                 self._trie.lose(lowest, other, HOST, self._changes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agentcache.tree.reference.node import Cell, Node, is_prefix, path_to
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.vote import deepest_votable
-from agentcache.types import ComponentName, Held, SessionId, Turn
+from agentcache.types import ComponentName, Held, SessionId, Turn, Wait, WaitState
 from agentcache.views import MarkerView
 
 NOT_LEFT = 0
@@ -100,9 +100,28 @@ class MarkerBook:
 
         Only those of sessions that referenced what was dropped can be concerned: a boundary votes by its regions.
         """
-        for session in disturbed:
-            alive = [marker for marker in self._markers[session] if self._settle(marker)]
-            self._replace(session, alive)
+        self._replace_all(
+            {
+                session: [marker for marker in self._markers[session] if self._settle(marker)]
+                for session in disturbed
+            }
+        )
+
+    # -- waits
+
+    def expect(self, session: SessionId, wait: Wait) -> None:
+        """Keep what a session is doing, and note the key of an idle one on all that it references."""
+        if session not in self._markers:
+            return
+        self._trie.ranking.waits.put(session, wait)
+        for cell in self._cells(self._held[session]):
+            if wait.state == WaitState.IDLE:
+                cell.note(wait.key_ns)
+
+    def advance(self, now_ns: int) -> None:
+        """Time goes on: what hinted sessions reference ranks otherwise once most of the hint has passed."""
+        for session in self._trie.ranking.waits.advance(now_ns):
+            self._trie.ranking.mark_all(node for nodes in self._held[session].values() for node in nodes)
 
     # -- inside
 
@@ -145,26 +164,33 @@ class MarkerBook:
     def _replace(self, session: SessionId, markers: list[Marker]) -> Positions:
         """Put a session's markers, adjust the counts, and answer the positions it no longer references."""
         before = self._held.get(session, {})
-        after = self._union(markers)
-        gone = _less(before, after)
-        for cell in self._cells(gone):
-            del cell.sessions[session]
-        for cell in self._cells(_less(after, before)):
-            cell.sessions[session] = None
-        self.size += len(markers) - len(self._markers.get(session, ()))
-        if markers:
-            self._markers[session], self._held[session] = markers, after
-        else:
-            self._markers.pop(session, None)
-            self._held.pop(session, None)
-        return gone
+        self._replace_all({session: markers})
+        return _less(before, self._held.get(session, {}))
+
+    def _replace_all(self, markers: dict[SessionId, list[Marker]]) -> None:
+        """Put the markers of several sessions in one step: what passes from one to another is never released."""
+        ranking = self._trie.ranking
+        before = {session: self._held.get(session, {}) for session in markers}
+        after = {session: self._union(kept) for session, kept in markers.items()}
+        for session in markers:
+            for cell in self._cells(_less(after[session], before[session])):
+                cell.gain(session)
+        for session, kept in markers.items():
+            for cell in self._cells(_less(before[session], after[session])):
+                cell.let_go(session)
+            self.size += len(kept) - len(self._markers.get(session, ()))
+            if kept:
+                self._markers[session], self._held[session] = kept, after[session]
+            else:
+                self._markers.pop(session, None)
+                self._held.pop(session, None)
+            ranking.mark_all(ranking.waits.put_tips(session, {marker.frontier for marker in kept}))
 
     def _cells(self, positions: Positions) -> Iterator[Cell]:
         """The cells at these positions, marked as changed."""
         for name, nodes in positions.items():
-            for node in nodes:
-                self._trie.ranking.mark(node)
-                yield node.cells[name]
+            self._trie.ranking.mark_all(nodes)
+            yield from (node.cells[name] for node in nodes)
 
     def recount(self) -> dict[tuple[ComponentName, Node], set[SessionId]]:
         """References from scratch, for `check`."""

@@ -13,7 +13,7 @@ from agentcache.types import ComponentName, NodeRef, Region, SessionId, TierName
 class Cell:
     """What one component has and owes at one page position."""
 
-    __slots__ = ("claims", "hits", "locks", "sessions", "slots", "touched", "used_ns")
+    __slots__ = ("claims", "hits", "locks", "noted_ns", "released", "sessions", "slots", "touched", "used_ns")
 
     def __init__(self) -> None:
         self.slots: dict[TierName, int] = {}  # resident copies
@@ -23,10 +23,27 @@ class Cell:
         self.used_ns = 0
         self.hits = 0
         self.touched = 0  # sequence of the last use: "used since the job was planned?"
+        self.released = False  # the last session let go of it, and nobody used it since
+        self.noted_ns = 0  # `ert`: the latest key that an idle session left here; 0: none
 
     @property
     def references(self) -> int:
         return len(self.sessions)
+
+    def gain(self, session: SessionId) -> None:
+        self.sessions[session] = None
+        self.released = False
+
+    def let_go(self, session: SessionId) -> None:
+        """One session less; after the last one the piece is released and what they noted is void."""
+        del self.sessions[session]
+        if not self.sessions:
+            self.released = True
+            self.noted_ns = 0
+
+    def note(self, key_ns: int) -> None:
+        """Keep the key of an idle session; of several sessions, the latest."""
+        self.noted_ns = key_ns if len(self.sessions) == 1 else max(self.noted_ns, key_ns)
 
 
 class Node:

@@ -1,11 +1,12 @@
 """Who goes first: candidates for eviction per component and tier, in the configured order."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from agentcache.tree.api import CoreConfig, Order, OrderBase
 from agentcache.tree.reference.node import Node
+from agentcache.tree.reference.waiting import LANES, Waits, urgency
 from agentcache.types import FULL, ComponentName, PoolName, TierName
 
 Rank = tuple[int, ...]
@@ -15,10 +16,11 @@ Rank = tuple[int, ...]
 class PoolIndex:
     """The copies in one pool: candidates with their ranks, and those that somebody protects or wants back.
 
-    The heap holds bare ranks, which end in the node's serial: a void entry keeps no node alive.
+    A heap holds bare ranks, which end in the node's serial: a void entry keeps no node alive. `lru` and `session` use
+    the first one, `ert` one for each of its lanes.
     """
 
-    heap: list[Rank] = field(default_factory=list)
+    heaps: tuple[list[Rank], ...] = field(default_factory=lambda: tuple([] for _ in range(LANES)))
     ranks: dict[Node, Rank] = field(default_factory=dict)
     nodes: dict[int, Node] = field(default_factory=dict)  # the candidates by serial
     protected: set[Node] = field(default_factory=set)
@@ -39,13 +41,19 @@ class Ranking:
             PoolName(spec.name, tier): PoolIndex() for spec in config.specs for tier in config.tiers
         }
         self._marked: set[Node] = set()
+        self.waits = Waits()
         self.going: set[Node] = set()  # nodes whose FULL device copy leaves in the running call
 
     def mark(self, node: Node) -> None:
         self._marked.add(node)
 
+    def mark_all(self, nodes: Iterable[Node]) -> None:
+        self._marked.update(nodes)
+
     def key(self, node: Node, name: ComponentName) -> Rank:
         """The configured order's key (design §7), without tie breaks."""
+        if self._config.order is Order.ERT:
+            return self.waits.standing(node, name)
         cell = node.cells[name]
         base: Rank = (cell.used_ns,)
         if self._config.order is Order.LRU:
@@ -60,6 +68,13 @@ class Ranking:
     def rank(self, node: Node, name: ComponentName) -> Rank:
         """Key, then deeper first, then older creation."""
         return (*self.key(node, name), -node.end, node.serial)
+
+    def precedes(self, node: Node, other: Node, name: ComponentName) -> bool:
+        """Whether the first of two pieces goes before the second, at the order's time."""
+        return self._urgency(self.rank(node, name)) < self._urgency(self.rank(other, name))
+
+    def _urgency(self, rank: Rank) -> Rank:
+        return urgency(rank, self.waits.now_ns) if self._config.order is Order.ERT else rank
 
     def candidate(self, node: Node, name: ComponentName, tier: TierName) -> bool:
         """Whether this piece may be evicted now: resident, not protected and, for FULL, the tail of its path."""
@@ -80,12 +95,10 @@ class Ranking:
     def best(self, name: ComponentName, tier: TierName) -> Node | None:
         """The lowest ranked candidate; None when nothing may go."""
         index = self.index(PoolName(name, tier))
-        while index.heap:
-            node = index.nodes.get(index.heap[0][-1])
-            if node is not None and index.ranks[node] == index.heap[0]:
-                return node
-            heapq.heappop(index.heap)
-        return None
+        firsts = [rank for heap in index.heaps if (rank := _first(heap, index)) is not None]
+        if not firsts:
+            return None
+        return index.nodes[min(firsts, key=self._urgency)[-1]]
 
     def index(self, pool: PoolName) -> PoolIndex:
         """One pool as it stands now."""
@@ -107,14 +120,34 @@ class Ranking:
         if index.ranks.get(node) != rank:
             index.ranks[node] = rank
             index.nodes[node.serial] = node
-            heapq.heappush(index.heap, rank)
-        if len(index.heap) > 64 + 4 * len(index.ranks):
-            index.heap[:] = index.ranks.values()
-            heapq.heapify(index.heap)
+            heapq.heappush(index.heaps[self._lane(rank)], rank)
+        if sum(map(len, index.heaps)) > 64 + 4 * len(index.ranks):
+            self._rebuild(index)
+
+    def _lane(self, rank: Rank) -> int:
+        return rank[0] if self._config.order is Order.ERT else 0
+
+    def _rebuild(self, index: PoolIndex) -> None:
+        for heap in index.heaps:
+            heap.clear()
+        for rank in index.ranks.values():
+            index.heaps[self._lane(rank)].append(rank)
+        for heap in index.heaps:
+            heapq.heapify(heap)
 
     def indexes(self) -> Iterator[tuple[PoolName, PoolIndex]]:
         """All pools as they stand now, for `check`."""
         return ((pool, self.index(pool)) for pool in self._indexes)
+
+
+def _first(heap: list[Rank], index: PoolIndex) -> Rank | None:
+    """The smallest entry that is not void; void ones go."""
+    while heap:
+        node = index.nodes.get(heap[0][-1])
+        if node is not None and index.ranks[node] == heap[0]:
+            return heap[0]
+        heapq.heappop(heap)
+    return None
 
 
 def _file(nodes: set[Node], node: Node, belongs: bool) -> None:

@@ -110,6 +110,7 @@ class PageTrie:
         """The tree now owns `slot`. The place must be empty."""
         assert tier not in node.cells[name].slots
         node.cells[name].slots[tier] = slot
+        node.cells[name].released = False
         self.owners[PoolName(name, tier)][slot] = node
         self._moved(node)
         if name == FULL:
@@ -154,6 +155,7 @@ class PageTrie:
                 cell.used_ns = now_ns
                 cell.touched = self.tick
                 cell.hits += hit
+                cell.released = False
                 self.ranking.mark(at)
 
     def raise_priority(self, node: Node, priority: int) -> None:
