@@ -149,6 +149,13 @@ def grid(options: tuple[str, ...]) -> None:
     _start("agentcache.bench.grid:main", options)
 
 
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def tree(options: tuple[str, ...]) -> None:
+    """What the calls of the tree cores cost."""
+    _start("agentcache.bench.tree:main", options)
+
+
 @cli.command("config")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 @settings_options
