@@ -30,6 +30,7 @@ from agentcache.types import (
     SessionId,
     TierName,
     Turn,
+    Wait,
 )
 from tests.builders import checkpoint_grids, slots_of, window_names
 from tests.flight import Flight, HeldLease, KeepPage, piece_ends, region_ends
@@ -311,6 +312,13 @@ class Driver:
         self.apply(answer.effects)
         self.watch(self)
         return answer
+
+    def expect(self, session: str, wait: Wait) -> None:
+        """Say what a session is doing; nothing that a snapshot shows may change."""
+        before = self.core.snapshot()
+        self.core.expect(SessionId(session), wait, self.tick())
+        assert self.core.snapshot() == before
+        self.watch(self)
 
     def clear(self, namespace: Namespace | None = None) -> Released:
         answer = self.core.clear(namespace, self.tick())
