@@ -36,8 +36,10 @@ def test_several_sessions_that_noted_nothing_go_by_the_last_use(drive: Drive) ->
 
 def test_a_note_stays_while_its_session_runs(drive: Drive) -> None:
     driver = drive(page=4, order=Order.ERT)
-    owned(driver, "a", 500, s=idle(900, 400), t=running(900))
+    key = owned(driver, "a", 500, s=idle(900, 400))
     driver.expect("s", running(950))
+    driver.turn("t", key, (1, 2))
+    driver.expect("t", running(950))
     owned(driver, "b", 600, u=idle(900, 350))
     owned(driver, "c", 700, v=idle(900, 450))
     assert leaving(at(driver, 1000), *"abc") == "bac"
@@ -69,10 +71,11 @@ def test_of_several_queued_sessions_the_earliest_counts(drive: Drive) -> None:
     """First come counts before any expected start; of two starts the nearer; of two in the queue the one in front."""
     driver = drive(page=4, order=Order.ERT)
     owned(driver, "a", 100, s=queued(9, 1001), t=queued(5))
-    owned(driver, "b", 200, u=queued(1, 3000), v=queued(2, 1040), w=idle(900, 1))
+    owned(driver, "b", 200, u=queued(1, 3000), v=queued(2, 1020), w=idle(900, 1))
     owned(driver, "c", 300, x=queued(7), y=queued(4))
     owned(driver, "d", 400, z=idle(900, 970))
-    assert leaving(at(driver, 1000), *"abcd") == "bdac"
+    owned(driver, "e", 500, r=queued(6))
+    assert leaving(at(driver, 1000), *"abcde") == "dbeac"
 
 
 def test_an_aux_piece_is_waited_for_by_every_queued_session(drive: Drive) -> None:
