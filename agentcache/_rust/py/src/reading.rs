@@ -1,0 +1,127 @@
+//! Python values in. Integers of any size are taken, saturated; buffers are borrowed for the call.
+
+use agentcache_core::{Boundary, Kind, NodeRef, Piece, ReleaseMode, Tier, Turn, Wait};
+use pyo3::prelude::*;
+
+use crate::arrays::View;
+use crate::classes::{Classes, WaitState};
+use crate::fault::Fault;
+use crate::names::Names;
+use crate::records::whole;
+
+type Object<'a, 'py> = &'a Bound<'py, PyAny>;
+
+/// Reads the arguments of one core's calls.
+pub struct Reader<'a> {
+    pub classes: &'static Classes,
+    pub names: &'a Names,
+}
+
+impl Reader<'_> {
+    pub fn boundary(&self, object: Object) -> PyResult<Boundary> {
+        let [node, length, epoch] = self.classes.records.boundary.fields(object);
+        let [index, generation] = self.classes.records.node.fields(&node?);
+        Ok(Boundary {
+            node: NodeRef { index: whole(&index?)?, generation: whole(&generation?)? },
+            length: whole(&length?)?,
+            epoch: whole(&epoch?)?,
+        })
+    }
+
+    pub fn lease(&self, object: Object) -> PyResult<i64> {
+        whole(&self.classes.records.lease.field(object, 0)?)
+    }
+
+    pub fn job(&self, object: Object) -> PyResult<i64> {
+        whole(&self.classes.records.job.field(object, 0)?)
+    }
+
+    /// Any tier that the core has a word for; what is none of them is taken for the one outside the tree.
+    pub fn tier(&self, object: Object) -> Tier {
+        self.classes.enums.tiers.value(object).unwrap_or(Tier::External)
+    }
+
+    /// Where a transfer goes. Errors: `BAD_INSERT` for what is no tier.
+    pub fn route(&self, source: Object, target: Object) -> Result<(Tier, Tier), Fault> {
+        let tiers = &self.classes.enums.tiers;
+        let route = tiers.value(source).zip(tiers.value(target));
+        route.ok_or(Fault::refused(Kind::BadInsert, "data move between the tiers of `TierName`"))
+    }
+
+    pub fn mode(&self, object: Object) -> Result<ReleaseMode, Fault> {
+        self.classes.enums.modes.value(object).ok_or(Fault::BadRequest("a close is one of `ReleaseMode`"))
+    }
+
+    pub fn pieces(&self, objects: Object) -> Result<Vec<Piece>, Fault> {
+        let mut pieces = Vec::new();
+        for object in objects.try_iter()? {
+            pieces.push(self.piece(&object?)?);
+        }
+        Ok(pieces)
+    }
+
+    fn piece(&self, object: Object) -> Result<Piece, Fault> {
+        let [component, start, end, slots] = self.classes.records.piece.fields(object);
+        Ok(Piece {
+            component: self.names.index(&component?),
+            start: whole(&start?)?,
+            end: whole(&end?)?,
+            slots: slots_in(&mut View::empty(), &slots?)?.to_vec(),
+        })
+    }
+
+    pub fn turn(&self, object: Object) -> PyResult<Turn> {
+        let [frontier, alternate, start_seq, finish_seq, superseded] =
+            self.classes.records.turn.fields(object);
+        Ok(Turn {
+            frontier: optional(&frontier?, |frontier| self.boundary(frontier))?,
+            alternate: optional(&alternate?, |alternate| self.boundary(alternate))?,
+            start_seq: whole(&start_seq?)?,
+            finish_seq: whole(&finish_seq?)?,
+            superseded: superseded?.is_truthy()?,
+        })
+    }
+
+    pub fn wait(&self, object: Object) -> Result<Wait, Fault> {
+        let [state, since_ns, key_ns, hint_ns, seq, eta_ns] = self.classes.records.wait.fields(object);
+        let state = self.classes.enums.waits.value(&state?);
+        Ok(match state.ok_or(Fault::BadRequest("a session is in one of `WaitState`"))? {
+            WaitState::Running => Wait::Running { since_ns: whole(&since_ns?)? },
+            WaitState::Pending => Wait::Pending { seq: whole(&seq?)?, eta_ns: optional(&eta_ns?, whole)? },
+            WaitState::Idle => Wait::Idle {
+                since_ns: whole(&since_ns?)?,
+                key_ns: whole(&key_ns?)?,
+                hint_ns: optional(&hint_ns?, whole)?,
+            },
+        })
+    }
+
+    /// Numbers by component, 0 where there is none.
+    pub fn room(&self, object: Object) -> PyResult<Vec<i64>> {
+        let py = object.py();
+        let room = object.cast::<pyo3::types::PyDict>()?;
+        let mut slots = vec![0; self.names.len()];
+        if room.is_empty() {
+            return Ok(slots);
+        }
+        for (component, free) in slots.iter_mut().enumerate() {
+            if let Some(value) = room.get_item(self.names.known(py, component))? {
+                *free = whole(&value)?;
+            }
+        }
+        Ok(slots)
+    }
+}
+
+/// Slots, borrowed. Errors: `BAD_INSERT` for anything but a flat int32 array.
+pub fn slots_in<'a>(view: &'a mut View, object: Object<'a, '_>) -> Result<&'a [i32], Fault> {
+    view.numbers(object)
+        .ok_or(Fault::refused(Kind::BadInsert, "slots are one flat, contiguous array of int32"))
+}
+
+pub fn optional<'py, R>(
+    object: &Bound<'py, PyAny>,
+    read: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<R>,
+) -> PyResult<Option<R>> {
+    if object.is_none() { Ok(None) } else { read(object).map(Some) }
+}

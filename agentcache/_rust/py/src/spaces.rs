@@ -1,0 +1,88 @@
+//! Keys, and the numbers that namespaces have in a core.
+
+use std::collections::HashMap;
+
+use agentcache_core::{Key, NamespaceId, PageHash, TreeCore};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::arrays::View;
+use crate::classes::Classes;
+use crate::fault::Fault;
+
+/// More namespace objects than this are not in use at once; who makes new ones for each call pays for their digests.
+const REMEMBERED: usize = 1024;
+
+/// The numbers of namespace objects seen before. They are frozen, and kept alive here, so that an address names one.
+#[derive(Default)]
+pub struct Spaces(HashMap<usize, (Py<PyAny>, NamespaceId)>);
+
+impl Spaces {
+    /// The number of a namespace.
+    pub fn number(
+        &mut self,
+        classes: &Classes,
+        core: &mut TreeCore,
+        namespace: &Bound<'_, PyAny>,
+    ) -> Result<NamespaceId, Fault> {
+        let address = namespace.as_ptr() as usize;
+        if let Some((_, number)) = self.0.get(&address) {
+            return Ok(*number);
+        }
+        let digest = namespace.call_method0(intern!(namespace.py(), "digest"))?;
+        let digest =
+            digest.cast::<PyBytes>().ok().and_then(|bytes| PageHash::try_from(bytes.as_bytes()).ok());
+        let number = core.namespace(digest.ok_or(Fault::BadRequest("a namespace has a digest of 32 bytes"))?);
+        if classes.records.namespace.is_class_of(namespace) {
+            if self.0.len() >= REMEMBERED {
+                self.0.clear();
+            }
+            self.0.insert(address, (namespace.clone().unbind(), number));
+        }
+        Ok(number)
+    }
+}
+
+/// A core with the namespaces that it has met.
+pub struct Tree {
+    pub core: TreeCore,
+    spaces: Spaces,
+}
+
+impl Tree {
+    pub fn new(core: TreeCore) -> Self {
+        Tree { core, spaces: Spaces::default() }
+    }
+
+    pub fn namespace(
+        &mut self,
+        classes: &Classes,
+        namespace: &Bound<'_, PyAny>,
+    ) -> Result<NamespaceId, Fault> {
+        self.spaces.number(classes, &mut self.core, namespace)
+    }
+
+    /// Errors: `BAD_REQUEST` for tokens that are no flat int32 array.
+    pub fn key<'a>(&mut self, key: &'a mut KeyIn<'_>) -> Result<Key<'a>, Fault> {
+        let tokens = key.view.numbers(&key.tokens);
+        let tokens =
+            tokens.ok_or(Fault::BadRequest("the tokens of a key are int32; make keys with keys.page_key"))?;
+        Ok(Key { tokens, namespace: self.namespace(key.classes, &key.namespace)? })
+    }
+}
+
+/// A key as it came, its tokens to be borrowed for the call.
+pub struct KeyIn<'py> {
+    classes: &'static Classes,
+    tokens: Bound<'py, PyAny>,
+    namespace: Bound<'py, PyAny>,
+    view: View,
+}
+
+impl<'py> KeyIn<'py> {
+    pub fn open(classes: &'static Classes, key: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let [tokens, namespace] = classes.records.key.fields(key);
+        Ok(KeyIn { classes, tokens: tokens?, namespace: namespace?, view: View::empty() })
+    }
+}

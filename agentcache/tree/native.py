@@ -1,0 +1,24 @@
+"""`NativeCore`: the tree contract, served by the Rust core below `agentcache/_rust/`.
+
+Its methods are the extension's own, so that a call costs no Python frame; results are the values of `types.py`.
+"""
+
+from itertools import count
+from typing import Self
+
+from agentcache import _native
+from agentcache.tree.api import CoreConfig
+
+_INSTANCES = count(1)
+
+
+class NativeCore(_native.TreeCore):
+    """The fast tree: one node a run of pages.
+
+    Errors  CacheError(BAD_CONFIG) for rules that only the reference core serves
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, config: CoreConfig) -> Self:
+        return super().__new__(cls, config, next(_INSTANCES))
