@@ -2,6 +2,8 @@
 
 from typing import Self
 
+from typing_extensions import disjoint_base
+
 from agentcache.keys import Key, Namespace
 from agentcache.tree.api import CoreConfig
 from agentcache.types import (
@@ -26,6 +28,9 @@ from agentcache.types import (
 )
 from agentcache.views import CoreStats, Snapshot
 
+__all__ = ["TreeCore"]
+
+@disjoint_base
 class TreeCore:
     """`UnifiedTreeCore` (agentcache/tree/api.py, which says what each method does) over one Rust tree.
 
