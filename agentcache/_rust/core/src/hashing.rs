@@ -1,0 +1,54 @@
+//! Page hashes: the chain of `keys.py`, computed when somebody first asks.
+
+use sha2::{Digest, Sha256};
+
+use crate::arena::{NodeId, ORIGIN};
+use crate::trie::Trie;
+use crate::values::PageHash;
+
+fn chain(previous: &PageHash, page: &[i32]) -> PageHash {
+    let mut hash = Sha256::new();
+    hash.update(previous);
+    for token in page {
+        hash.update(token.to_le_bytes());
+    }
+    hash.finalize().into()
+}
+
+impl Trie {
+    /// The hash before the first page of a node: its parent's last, or the namespace's.
+    pub fn hash_above(&mut self, id: NodeId) -> PageHash {
+        let node = self.arena.node(id);
+        let (parent, namespace) = (node.parent, node.namespace);
+        if parent == ORIGIN {
+            return self.namespaces[namespace as usize];
+        }
+        let hashes = self.hashes(parent);
+        hashes[hashes.len() - 1]
+    }
+
+    /// One hash a page of a node, filling in those above it that nobody asked for yet.
+    pub fn hashes(&mut self, id: NodeId) -> Vec<PageHash> {
+        let mut missing = Vec::new();
+        let mut at = id;
+        while at != ORIGIN && self.arena.node(at).hashes.is_none() {
+            missing.push(at);
+            at = self.arena.node(at).parent;
+        }
+        for at in missing.into_iter().rev() {
+            let parent = self.arena.node(at).parent;
+            let mut previous = match &self.arena.node(parent).hashes {
+                Some(hashes) if parent != ORIGIN => hashes[hashes.len() - 1],
+                _ => self.namespaces[self.arena.node(at).namespace as usize],
+            };
+            let page = self.config.page_tokens as usize;
+            let hashes = self.arena.node(at).edge().chunks(page).map(|tokens| {
+                previous = chain(&previous, tokens);
+                previous
+            });
+            let hashes: Vec<PageHash> = hashes.collect();
+            self.arena.node_mut(at).hashes = Some(Box::new(hashes));
+        }
+        self.arena.node(id).hashes.as_deref().cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,456 @@
+//! Markers: what each open session wants back (design §4.5).
+
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use crate::anchors::AnchorId;
+use crate::arena::{FULL, NONE, NodeId, ORIGIN};
+use crate::trie::Trie;
+use crate::values::{Held, TREE_TIERS, Turn, Wait};
+
+const NOT_LEFT: i64 = 0;
+
+/// A boundary of a marker: the deepest node of its path that is there, and the length it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    pub node: NodeId,
+    pub length: u32,
+}
+
+/// One branch of a session. `number` stays when the marker moves forward along its branch.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft {
+    pub number: i64,
+    pub generation: i64,
+    pub frontier: Spot,
+    pub alternate: Option<Spot>,
+    pub start_seq: i64,
+    pub finish_seq: i64,
+    /// The number of the marker whose branch the session went on with.
+    pub left_for: i64,
+}
+
+impl Draft {
+    pub fn is_left(&self) -> bool {
+        self.left_for != NOT_LEFT
+    }
+
+    pub fn spots(&self) -> impl Iterator<Item = Spot> {
+        [Some(self.frontier), self.alternate].into_iter().flatten()
+    }
+}
+
+/// A marker in place: its boundaries are listed at their nodes.
+#[derive(Debug)]
+struct Marker {
+    draft: Draft,
+    frontier: AnchorId,
+    alternate: AnchorId,
+}
+
+/// Components and nodes, each once.
+pub type Positions = Vec<(usize, NodeId)>;
+
+/// Markers per session; the counts of what they reference are in the trie's cells.
+#[derive(Debug, Default)]
+pub struct MarkerBook {
+    names: HashMap<Arc<str>, u32, RandomState>,
+    sessions: Vec<(Arc<str>, Vec<Marker>)>,
+    vacant: Vec<u32>,
+    next: i64,
+    /// Markers of all sessions.
+    pub size: i64,
+    stamps: Vec<u32>,
+    round: u32,
+}
+
+impl MarkerBook {
+    pub fn session(&self, name: &str) -> Option<u32> {
+        self.names.get(name).copied()
+    }
+
+    pub fn session_count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Every session with markers, by name.
+    pub fn sessions(&self) -> Vec<(Arc<str>, u32)> {
+        let mut all: Vec<_> = self.names.iter().map(|(name, number)| (Arc::clone(name), *number)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    pub fn drafts(&self, trie: &Trie, session: Option<u32>) -> Vec<Draft> {
+        let Some(number) = session else { return Vec::new() };
+        let spot = |anchor: AnchorId| {
+            let at = trie.anchors.get(anchor);
+            Spot { node: at.node, length: at.length }
+        };
+        let markers = self.sessions[number as usize].1.iter();
+        markers
+            .map(|marker| Draft {
+                frontier: spot(marker.frontier),
+                alternate: (marker.alternate != NONE).then(|| spot(marker.alternate)),
+                ..marker.draft
+            })
+            .collect()
+    }
+
+    // -- registering and releasing
+
+    /// Apply a finished turn; `nodes` end at its frontier and alternate. Answers the positions let go of.
+    pub fn register(
+        &mut self,
+        trie: &mut Trie,
+        session: &str,
+        generation: i64,
+        turn: &Turn,
+        nodes: (Option<Spot>, Option<Spot>),
+    ) -> Positions {
+        let number = self.session(session);
+        let before = self.drafts(trie, number);
+        let kept: Vec<Draft> = before
+            .iter()
+            .filter(|draft| !ended_by(trie, draft, generation, turn, nodes.0))
+            .copied()
+            .collect();
+        let Some(frontier) = nodes.0 else {
+            return self.replace(trie, session, &before, kept);
+        };
+        let (passed, mut others): (Vec<Draft>, Vec<Draft>) =
+            kept.into_iter().partition(|draft| trie.is_prefix(draft.frontier.node, frontier.node));
+        let ahead = passed
+            .iter()
+            .reduce(|best, other| if other.frontier.length > best.frontier.length { other } else { best });
+        let new = Draft {
+            number: ahead.map_or_else(|| self.take_number(), |draft| draft.number),
+            generation,
+            frontier,
+            alternate: nodes.1,
+            start_seq: turn.start_seq,
+            finish_seq: turn.finish_seq,
+            left_for: NOT_LEFT,
+        };
+        if let Some(draft) = ahead
+            && !draft.is_left()
+            && frontier.length > draft.frontier.length
+        {
+            others = still_wanted(others, draft.number);
+        }
+        let there: Vec<i64> = others.iter().map(|draft| draft.number).collect();
+        for draft in &mut others {
+            // One that was left for a branch that is gone is left for this one.
+            if draft.finish_seq < turn.start_seq && !there.contains(&draft.left_for) {
+                draft.left_for = new.number;
+            }
+        }
+        others.push(new);
+        others.sort_by_key(|draft| draft.finish_seq); // least recently finished first out
+        let surplus = others.len().saturating_sub(trie.config.max_markers);
+        others.drain(..surplus);
+        self.replace(trie, session, &before, others)
+    }
+
+    /// Let go of the markers with generation <= `generation`.
+    pub fn drop_through(&mut self, trie: &mut Trie, session: &str, generation: i64) -> Positions {
+        let before = self.drafts(trie, self.session(session));
+        let after = before.iter().filter(|draft| draft.generation > generation).copied().collect();
+        self.replace(trie, session, &before, after)
+    }
+
+    /// What `drop_through` would let go of.
+    pub fn would_drop(&mut self, trie: &mut Trie, session: &str, generation: i64) -> Positions {
+        let before = self.drafts(trie, self.session(session));
+        let after: Vec<Draft> =
+            before.iter().filter(|draft| draft.generation > generation).copied().collect();
+        self.difference(trie, &before, &after).0
+    }
+
+    /// After data was lost: move markers whose boundary no longer votes to the deepest one above that does.
+    pub fn repair(&mut self, trie: &mut Trie, mut disturbed: Vec<u32>) {
+        disturbed.sort_unstable();
+        disturbed.dedup();
+        for number in disturbed {
+            let before = self.drafts(trie, Some(number));
+            let after = before.iter().filter_map(|draft| settled(trie, draft)).collect();
+            let name = Arc::clone(&self.sessions[number as usize].0);
+            self.replace(trie, &name, &before, after);
+        }
+    }
+
+    fn take_number(&mut self) -> i64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Put a session's markers, adjust the counts, and answer the positions it no longer references.
+    fn replace(&mut self, trie: &mut Trie, session: &str, before: &[Draft], after: Vec<Draft>) -> Positions {
+        if before.is_empty() && after.is_empty() {
+            return Vec::new();
+        }
+        let (gone, new) = self.difference(trie, before, &after);
+        let number = self.session(session).unwrap_or_else(|| self.open(trie, session));
+        let waits = matches!(trie.waits[number as usize], Some(Wait::Pending { .. }));
+        for (component, id) in &gone {
+            let cell = trie.arena.cell_mut(*id, *component);
+            cell.live -= 1;
+            cell.whose = cell.whose.wrapping_sub(number);
+            if cell.live == 0 {
+                cell.released = true;
+                cell.noted_ns = 0;
+            }
+            if waits {
+                leave_queue(&mut cell.pending, number);
+            }
+            trie.mark(*id);
+        }
+        for (component, id) in &new {
+            let cell = trie.arena.cell_mut(*id, *component);
+            cell.live += 1;
+            cell.whose = cell.whose.wrapping_add(number);
+            cell.released = false;
+            if waits && *component != FULL {
+                join_queue(&mut cell.pending, number);
+            }
+            trie.mark(*id);
+        }
+        self.put(trie, number, after);
+        gone
+    }
+
+    fn open(&mut self, trie: &mut Trie, session: &str) -> u32 {
+        let name: Arc<str> = session.into();
+        let number = self.vacant.pop().unwrap_or_else(|| {
+            self.sessions.push((Arc::clone(&name), Vec::new()));
+            trie.waits.push(None);
+            (self.sessions.len() - 1) as u32
+        });
+        self.sessions[number as usize].0 = Arc::clone(&name);
+        self.names.insert(name, number);
+        number
+    }
+
+    /// List the boundaries at their nodes; a session without markers is forgotten, and what it waited for.
+    fn put(&mut self, trie: &mut Trie, number: u32, drafts: Vec<Draft>) {
+        let Trie { anchors, arena, waits, .. } = trie;
+        let markers = std::mem::take(&mut self.sessions[number as usize].1);
+        self.size += drafts.len() as i64 - markers.len() as i64;
+        for marker in markers {
+            anchors.remove(arena, marker.frontier);
+            if marker.alternate != NONE {
+                anchors.remove(arena, marker.alternate);
+            }
+        }
+        if drafts.is_empty() {
+            waits[number as usize] = None;
+            self.names.remove(&self.sessions[number as usize].0);
+            self.vacant.push(number);
+            return;
+        }
+        let mut anchor = |spot: Spot, tip| anchors.add(arena, spot.node, spot.length, number, tip);
+        self.sessions[number as usize].1 = drafts
+            .into_iter()
+            .map(|draft| Marker {
+                draft,
+                frontier: anchor(draft.frontier, true),
+                alternate: draft.alternate.map_or(NONE, |spot| anchor(spot, false)),
+            })
+            .collect();
+    }
+
+    // -- what markers reference
+
+    /// Positions referenced before and not after, and after and not before.
+    fn difference(&mut self, trie: &mut Trie, before: &[Draft], after: &[Draft]) -> (Positions, Positions) {
+        let mut scratch = Vec::new();
+        for spot in after.iter().flat_map(Draft::spots) {
+            for component in trie.components().filter(|component| *component != FULL) {
+                trie.region(component, spot.node, &mut scratch); // cuts where a window begins
+            }
+        }
+        self.stamps.resize(trie.arena.cell_count(), 0);
+        self.round = self.round.checked_add(3).unwrap_or_else(|| {
+            self.stamps.fill(0);
+            3
+        });
+        let (wanted, both, old) = (self.round, self.round + 1, self.round + 2);
+        let (mut gone, mut new) = (Vec::new(), Vec::new());
+        for component in trie.components() {
+            let from = new.len();
+            if component == FULL && grown(trie, before, after, &mut new) {
+                continue;
+            }
+            for spot in after.iter().flat_map(Draft::spots) {
+                walk(trie, component, spot, |id| {
+                    let stamp = &mut self.stamps[trie.arena.cell_number(id, component)];
+                    if *stamp == wanted {
+                        return component != FULL; // the path above was seen
+                    }
+                    *stamp = wanted;
+                    new.push((component, id));
+                    true
+                });
+            }
+            for spot in before.iter().flat_map(Draft::spots) {
+                walk(trie, component, spot, |id| {
+                    let stamp = &mut self.stamps[trie.arena.cell_number(id, component)];
+                    if *stamp == both || *stamp == old {
+                        return component != FULL;
+                    }
+                    if *stamp == wanted {
+                        *stamp = both;
+                    } else {
+                        *stamp = old;
+                        gone.push((component, id));
+                    }
+                    true
+                });
+            }
+            let mut kept = from;
+            for at in from..new.len() {
+                if self.stamps[trie.arena.cell_number(new[at].1, component)] == wanted {
+                    new[kept] = new[at];
+                    kept += 1;
+                }
+            }
+            new.truncate(kept);
+        }
+        (gone, new)
+    }
+
+    /// Say what a session does; every piece that it references is ranked anew, and notes the key of an idle one.
+    pub fn expect(&mut self, trie: &mut Trie, session: &str, wait: Wait) {
+        let Some(number) = self.session(session) else { return };
+        let before = trie.waits[number as usize].replace(wait);
+        let queued = |wait: Option<Wait>| matches!(wait, Some(Wait::Pending { .. }));
+        let drafts = self.drafts(trie, Some(number));
+        let (_, all) = self.difference(trie, &[], &drafts);
+        for (component, id) in all {
+            let cell = trie.arena.cell_mut(id, component);
+            if let Wait::Idle { key_ns, .. } = wait {
+                cell.noted_ns = if cell.live == 1 { key_ns } else { cell.noted_ns.max(key_ns) };
+            }
+            if component != FULL && queued(before) && !queued(Some(wait)) {
+                leave_queue(&mut cell.pending, number);
+            }
+            if component != FULL && !queued(before) && queued(Some(wait)) {
+                join_queue(&mut cell.pending, number);
+            }
+            trie.mark(id);
+        }
+    }
+
+    /// Positions that a session references, from scratch, for `check`.
+    pub fn recount(&mut self, trie: &mut Trie, number: u32) -> Positions {
+        let drafts = self.drafts(trie, Some(number));
+        self.difference(trie, &[], &drafts).1
+    }
+}
+
+#[expect(clippy::box_collection, reason = "a cell has eight bytes for a list that is nearly always absent")]
+fn leave_queue(pending: &mut Option<Box<Vec<u32>>>, number: u32) {
+    if let Some(sessions) = pending {
+        sessions.retain(|other| *other != number);
+        if sessions.is_empty() {
+            *pending = None;
+        }
+    }
+}
+
+#[expect(clippy::box_collection, reason = "as above")]
+fn join_queue(pending: &mut Option<Box<Vec<u32>>>, number: u32) {
+    pending.get_or_insert_default().push(number);
+}
+
+/// Visit the nodes of a component's region at a spot, deepest first, while the visitor says so. Cuts nothing: the
+/// path was cut where the region begins when the marker was put.
+fn walk(trie: &Trie, component: usize, spot: Spot, mut visit: impl FnMut(NodeId) -> bool) {
+    if trie.is_state(component) {
+        if trie.end(spot.node) == spot.length {
+            visit(spot.node);
+        }
+        return;
+    }
+    let start = trie.region_start(component, spot.length);
+    let mut at = spot.node;
+    while at != ORIGIN && trie.end(at) > start && visit(at) {
+        at = trie.parent(at);
+    }
+}
+
+/// The common case: one branch that only grew. FULL then changes by the nodes below the old frontier alone.
+fn grown(trie: &Trie, before: &[Draft], after: &[Draft], new: &mut Positions) -> bool {
+    let ([old], [next]) = (before, after) else { return false };
+    let on_path = |draft: &Draft| {
+        draft.alternate.is_none_or(|spot| {
+            spot.length <= draft.frontier.length && trie.is_prefix(spot.node, draft.frontier.node)
+        })
+    };
+    let whole = trie.end(old.frontier.node) == old.frontier.length;
+    if !whole || !trie.is_prefix(old.frontier.node, next.frontier.node) || !on_path(old) || !on_path(next) {
+        return false;
+    }
+    let mut at = next.frontier.node;
+    while at != old.frontier.node {
+        new.push((FULL, at));
+        at = trie.parent(at);
+    }
+    true
+}
+
+/// The marker at what still votes; None when nothing does.
+fn settled(trie: &mut Trie, draft: &Draft) -> Option<Draft> {
+    let mut votable = |spot: Spot| {
+        let length = spot.length.min(trie.end(spot.node));
+        let (node, length) = trie.deepest_votable(spot.node, length);
+        (node != ORIGIN).then(|| Spot { node: trie.cut(node, length), length })
+    };
+    let frontier = votable(draft.frontier)?;
+    let alternate = draft.alternate.and_then(&mut votable);
+    Some(Draft { frontier, alternate, ..*draft })
+}
+
+/// Whether a registering turn lets this marker go: an older generation, or a branch that it declares dead.
+fn ended_by(trie: &Trie, draft: &Draft, generation: i64, turn: &Turn, frontier: Option<Spot>) -> bool {
+    if frontier.is_some_and(|spot| trie.is_prefix(draft.frontier.node, spot.node)) {
+        return false;
+    }
+    let dead_branch = turn.superseded && draft.finish_seq < turn.start_seq;
+    dead_branch || draft.generation < generation
+}
+
+/// Without those left for the extended branch, or for one that goes with them.
+fn still_wanted(mut drafts: Vec<Draft>, extended: i64) -> Vec<Draft> {
+    let mut dead = vec![extended];
+    loop {
+        let more: Vec<i64> = drafts
+            .iter()
+            .filter(|draft| dead.contains(&draft.left_for) && !dead.contains(&draft.number))
+            .map(|draft| draft.number)
+            .collect();
+        if more.is_empty() {
+            drafts.retain(|draft| !dead.contains(&draft.left_for));
+            return drafts;
+        }
+        dead.extend(more);
+    }
+}
+
+/// What lies at these positions, per component and tier, components without data left out.
+pub fn held(trie: &Trie, positions: &Positions) -> Vec<Held> {
+    let mut found = Vec::new();
+    for component in trie.components() {
+        for tier in TREE_TIERS {
+            let here = positions.iter().filter(|at| at.0 == component && trie.has(at.1, component, tier));
+            let slots: i64 = here.map(|at| i64::from(trie.width(at.1, component))).sum();
+            let tokens =
+                if trie.is_state(component) { 0 } else { slots * i64::from(trie.config.page_tokens) };
+            if slots > 0 {
+                found.push(Held { component, tier, tokens, slots });
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,415 @@
+//! The runs themselves: the one room where residency and topology change.
+
+use crate::anchors::Anchors;
+use crate::arena::{Arena, Cell, FULL, NONE, NodeId, NodeKey, ORIGIN};
+use crate::changes::Changes;
+use crate::config::{Config, Rule};
+use crate::error::{Error, Kind, Result};
+use crate::ranking::PoolIndex;
+use crate::runs::{Slots, Tokens};
+use crate::values::{Boundary, Event, EventKind, Key, NamespaceId, NodeRef, PageHash, Tier, Wait};
+
+/// Topology, residency, recency, and the owner of every slot.
+///
+/// Law: a node other than the origin exists if and only if its FULL is on the device or on the host.
+#[derive(Debug)]
+pub struct Trie {
+    pub config: Config,
+    pub arena: Arena,
+    /// One index a component and tree tier.
+    pub index: Vec<[PoolIndex; 2]>,
+    pub marked: Vec<NodeId>,
+    pub anchors: Anchors,
+    /// What each session does, by its number (`ert`).
+    pub waits: Vec<Option<Wait>>,
+    pub namespaces: Vec<PageHash>,
+    pub epoch: i64,
+    pub tick: u64,
+    /// When hinted pieces were last looked through.
+    pub ranked_ns: i64,
+    pub births: u64,
+    pub pages: i64,
+}
+
+impl Trie {
+    pub fn new(config: Config) -> Self {
+        let components = config.rules.len();
+        Trie {
+            arena: Arena::new(components, config.page_tokens),
+            index: (0..components).map(|_| [PoolIndex::default(), PoolIndex::default()]).collect(),
+            config,
+            marked: Vec::new(),
+            anchors: Anchors::default(),
+            waits: Vec::new(),
+            namespaces: Vec::new(),
+            epoch: 0,
+            tick: 0,
+            ranked_ns: i64::MIN,
+            births: 0,
+            pages: 0,
+        }
+    }
+
+    // -- shapes
+
+    pub fn components(&self) -> std::ops::Range<usize> {
+        0..self.config.rules.len()
+    }
+
+    pub fn is_state(&self, component: usize) -> bool {
+        matches!(self.config.rules[component], Rule::Checkpoint { .. })
+    }
+
+    /// The start of a component's region at a boundary; of a checkpoint, the boundary itself.
+    pub fn region_start(&self, component: usize, boundary: u32) -> u32 {
+        match self.config.rules[component] {
+            Rule::Path => 0,
+            Rule::Window { tokens } => self.floor_page(boundary.saturating_sub(tokens)),
+            Rule::Checkpoint { .. } => boundary,
+        }
+    }
+
+    pub fn floor_page(&self, tokens: u32) -> u32 {
+        tokens - tokens % self.config.page_tokens
+    }
+
+    pub fn floor_grid(&self, tokens: u32) -> u32 {
+        tokens - tokens % self.config.grid_tokens
+    }
+
+    /// Errors: `UnknownComponent`.
+    pub fn known(&self, component: usize) -> Result<usize> {
+        if component < self.config.rules.len() {
+            return Ok(component);
+        }
+        Err(Error::new(Kind::UnknownComponent, "this tree has no such component"))
+    }
+
+    /// How many slots a component's copy on this node has: one a page, or one state.
+    pub fn width(&self, id: NodeId, component: usize) -> u32 {
+        let node = self.arena.node(id);
+        if self.is_state(component) { 1 } else { (node.end - node.start) / self.config.page_tokens }
+    }
+
+    pub fn has(&self, id: NodeId, component: usize, tier: Tier) -> bool {
+        self.arena.cell(id, component).has(tier)
+    }
+
+    pub fn slots(&self, id: NodeId, component: usize, tier: Tier) -> &[i32] {
+        self.arena.cell(id, component).slots[tier as usize].first(self.width(id, component))
+    }
+
+    pub fn end(&self, id: NodeId) -> u32 {
+        self.arena.node(id).end
+    }
+
+    pub fn parent(&self, id: NodeId) -> NodeId {
+        self.arena.node(id).parent
+    }
+
+    // -- finding
+
+    /// The node whose pages hold `boundary`, and its length there. Errors: `StaleBoundary`.
+    pub fn find(&self, boundary: &Boundary) -> Result<(NodeId, u32)> {
+        let stale = || {
+            Error::new(
+                Kind::StaleBoundary,
+                "data was dropped since this boundary was issued; match again and lock before you evict",
+            )
+            .fact("issued", boundary.epoch)
+            .fact("now", self.epoch)
+        };
+        let (instance, generation) = (boundary.node.generation >> 32, boundary.node.generation as u32);
+        let ours = boundary.epoch == self.epoch && instance == i64::from(self.config.instance);
+        let id = u32::try_from(boundary.node.index).unwrap_or(NONE);
+        if !ours || !self.arena.holds(NodeKey { id, generation }) {
+            return Err(stale());
+        }
+        let length = u32::try_from(boundary.length).map_err(|_| stale())?;
+        if length > self.end(id) || length % self.config.page_tokens != 0 {
+            return Err(stale());
+        }
+        Ok((self.holder(id, length), length))
+    }
+
+    /// The node at or above `id` whose pages hold the position `length`.
+    pub fn holder(&self, id: NodeId, length: u32) -> NodeId {
+        let mut at = id;
+        while at != ORIGIN && self.arena.node(at).start >= length {
+            at = self.parent(at);
+        }
+        at
+    }
+
+    pub fn boundary(&self, id: NodeId, length: u32) -> Boundary {
+        let generation = i64::from(self.config.instance) << 32 | i64::from(self.arena.node(id).generation);
+        Boundary {
+            node: NodeRef { index: i64::from(id), generation },
+            length: i64::from(length),
+            epoch: self.epoch,
+        }
+    }
+
+    /// Whether the path to `upper` begins the path to `lower`.
+    pub fn is_prefix(&self, upper: NodeId, lower: NodeId) -> bool {
+        let end = self.end(upper);
+        let mut at = lower;
+        while self.end(at) > end {
+            at = self.parent(at);
+        }
+        at == upper
+    }
+
+    /// The child that goes on with `key` at `from`, and how many of its tokens agree (whole pages, up to `cap`).
+    pub fn descend(&self, at: NodeId, key: &Key<'_>, from: u32, cap: u32) -> Option<(NodeId, u32)> {
+        let page = self.config.page_tokens;
+        if from + page > cap {
+            return None;
+        }
+        let rest = &key.tokens[from as usize..cap as usize];
+        let child = self.arena.child(at, key.namespace, &rest[..page as usize])?;
+        let edge = self.arena.node(child).edge();
+        let count = edge.len().min(rest.len());
+        if edge[..count] == rest[..count] {
+            return Some((child, count as u32));
+        }
+        let agree = edge.iter().zip(rest).take_while(|(one, other)| one == other).count() as u32;
+        Some((child, self.floor_page(agree)))
+    }
+
+    // -- cutting
+
+    /// The node at or above `id` that ends exactly at `length`, cut there if need be.
+    pub fn cut(&mut self, id: NodeId, length: u32) -> NodeId {
+        let at = self.holder(id, length);
+        if at == ORIGIN || self.end(at) == length {
+            return at;
+        }
+        self.split(at, length)
+    }
+
+    /// Cut a node at `at`; answers the upper half. Counts and stamps hold for both halves, a state stays at its end.
+    fn split(&mut self, id: NodeId, at: u32) -> NodeId {
+        self.lift(id);
+        let (start, end) = (self.arena.node(id).start, self.end(id));
+        let upper = self.arena.cut(id, at);
+        let page = self.config.page_tokens;
+        let (above, below) = ((at - start) / page, (end - at) / page);
+        for component in self.components() {
+            if self.is_state(component) {
+                continue;
+            }
+            let lower = self.arena.cell_mut(id, component);
+            let slots = lower.slots.each_mut().map(|slots| slots.cut(above, below));
+            let cell = Cell { slots, pending: lower.pending.clone(), ..counts(lower) };
+            *self.arena.cell_mut(upper, component) = cell;
+        }
+        for tier in [Tier::Device, Tier::Host] {
+            let carries = self.has(id, FULL, tier);
+            self.arena.node_mut(upper).carrying[tier as usize] = u32::from(carries);
+        }
+        let going = self.arena.node(id).going;
+        self.arena.node_mut(upper).going = going;
+        self.arena.node_mut(upper).leaving = u32::from(going);
+        self.mark(upper);
+        upper
+    }
+
+    /// The nodes of a component's region `[start, boundary)` up from the node that ends at the boundary, deepest first;
+    /// cut where the region begins. A state is at the boundary's own node.
+    pub fn region(&mut self, component: usize, id: NodeId, into: &mut Vec<NodeId>) {
+        into.clear();
+        if id == ORIGIN {
+            return;
+        }
+        if self.is_state(component) {
+            into.push(id);
+            return;
+        }
+        let start = self.region_start(component, self.end(id));
+        self.span(id, start, into);
+    }
+
+    /// The nodes from `start` to the end of `id`, deepest first; cut at `start`.
+    pub fn span(&mut self, id: NodeId, start: u32, into: &mut Vec<NodeId>) {
+        let mut at = id;
+        while at != ORIGIN && self.end(at) > start {
+            if self.arena.node(at).start < start {
+                self.cut(at, start);
+            }
+            into.push(at);
+            at = self.parent(at);
+        }
+    }
+
+    // -- changing
+
+    /// A new run below `parent`; the caller attaches its FULL at once.
+    pub fn grow(&mut self, parent: NodeId, namespace: NamespaceId, tokens: Tokens, end: u32) -> NodeId {
+        let id = self.arena.grow(parent, namespace, tokens, end, self.births);
+        self.pages += i64::from(self.width(id, FULL));
+        id
+    }
+
+    /// The tree now owns these slots. The place must be empty.
+    pub fn attach(&mut self, id: NodeId, component: usize, tier: Tier, slots: Slots, changes: &mut Changes) {
+        self.lift(id);
+        let width = self.width(id, component);
+        self.index[component][tier as usize].owned.insert_all(slots.first(width));
+        let cell = self.arena.cell_mut(id, component);
+        cell.slots[tier as usize] = slots;
+        cell.released = false;
+        self.around(id);
+        if component == FULL {
+            let parent = self.parent(id);
+            self.arena.node_mut(parent).carrying[tier as usize] += 1;
+            if self.config.emit_events {
+                self.tell_stored(id, tier, changes);
+            }
+        }
+    }
+
+    fn tell_stored(&mut self, id: NodeId, tier: Tier, changes: &mut Changes) {
+        let above = self.hash_above(id);
+        let hashes = self.hashes(id);
+        let node = self.arena.node(id);
+        let parent = (node.parent != ORIGIN).then_some(above);
+        let event = Event { kind: EventKind::Stored, tier, hashes, parent, tokens: node.edge().to_vec() };
+        changes.stored(event, self.arena.key(id), self.arena.key(node.parent));
+    }
+
+    /// Free one copy. A node that loses its last FULL goes, with all that lies below it.
+    pub fn lose(&mut self, id: NodeId, component: usize, tier: Tier, changes: &mut Changes) {
+        self.free_copy(id, component, tier, changes);
+        if !self.arena.cell(id, FULL).anywhere() {
+            self.remove(id, changes);
+        } else if component != FULL && !self.arena.cell(id, component).anywhere() {
+            self.disturb(id, component, changes);
+        }
+    }
+
+    /// Free every copy at and below a node, deepest first, and take the nodes out of the tree.
+    pub fn remove(&mut self, id: NodeId, changes: &mut Changes) {
+        let (mut order, mut stack) = (Vec::new(), vec![id]);
+        while let Some(at) = stack.pop() {
+            order.push(at);
+            stack.extend(self.arena.children(at));
+        }
+        for at in order.into_iter().rev() {
+            for component in self.components() {
+                for tier in [Tier::Device, Tier::Host] {
+                    if self.has(at, component, tier) {
+                        self.free_copy(at, component, tier, changes);
+                    }
+                }
+            }
+            let parent = self.parent(at);
+            let sessions = self.anchors.climb(&mut self.arena, at, parent);
+            changes.disturbed.extend(sessions);
+            changes.above.insert(self.arena.key(at), self.arena.key(parent));
+            self.pages -= i64::from(self.width(at, FULL));
+            self.lift(at);
+            self.set_going(at, false);
+            self.arena.node_mut(at).marked = false;
+            self.arena.remove(at);
+        }
+    }
+
+    fn free_copy(&mut self, id: NodeId, component: usize, tier: Tier, changes: &mut Changes) {
+        self.lift(id);
+        let width = self.width(id, component);
+        let slots = std::mem::take(&mut self.arena.cell_mut(id, component).slots[tier as usize]);
+        changes.free(component, tier, slots.first(width));
+        changes.dropped = true;
+        self.index[component][tier as usize].owned.remove_all(slots.first(width));
+        self.around(id);
+        if component == FULL {
+            let parent = self.parent(id);
+            self.arena.node_mut(parent).carrying[tier as usize] -= 1;
+            if self.config.emit_events {
+                let hashes = self.hashes(id);
+                changes.removed(tier, &hashes);
+            }
+        }
+    }
+
+    /// Whether FULL of this node leaves the device in the running call.
+    pub fn set_going(&mut self, id: NodeId, going: bool) {
+        let parent = self.parent(id);
+        let node = self.arena.node_mut(id);
+        if std::mem::replace(&mut node.going, going) != going {
+            let above = self.arena.node_mut(parent);
+            above.leaving = if going { above.leaving + 1 } else { above.leaving - 1 };
+            self.mark(parent);
+        }
+    }
+
+    /// Note the sessions whose boundaries need the aux data lost here.
+    fn disturb(&mut self, id: NodeId, component: usize, changes: &mut Changes) {
+        if self.arena.cell(id, component).live == 0 {
+            return;
+        }
+        let reach = match self.config.rules[component] {
+            Rule::Window { tokens } => self.end(id).saturating_add(tokens + self.config.page_tokens),
+            _ => self.end(id),
+        };
+        let mut stack = vec![id];
+        while let Some(at) = stack.pop() {
+            changes.disturbed.extend(self.anchors.at(&self.arena, at).map(|anchor| anchor.session));
+            if self.end(at) >= reach {
+                continue;
+            }
+            stack.extend(self.arena.children(at).filter(|child| self.arena.cell(*child, component).live > 0));
+        }
+    }
+
+    /// Mark exactly the regions of the boundary at the end of `id` as used now.
+    pub fn touch(&mut self, id: NodeId, now_ns: i64, hit: bool) {
+        let mut nodes = Vec::new();
+        let tick = self.tick;
+        for component in self.components() {
+            self.region(component, id, &mut nodes);
+            for at in &nodes {
+                let cell = self.arena.cell_mut(*at, component);
+                cell.used_ns = now_ns;
+                cell.touched = tick;
+                cell.hits += u32::from(hit);
+                cell.released = false;
+                self.mark(*at);
+            }
+        }
+    }
+
+    pub fn raise_priority(&mut self, id: NodeId, priority: i64) {
+        let mut at = id;
+        while at != ORIGIN {
+            let node = self.arena.node_mut(at);
+            node.priority = node.priority.max(priority);
+            self.mark(at);
+            at = self.parent(at);
+        }
+    }
+
+    /// Count one job's claim on a copy in (`by` = 1) or out (-1).
+    pub fn claim(&mut self, id: NodeId, component: usize, tier: Tier, by: i32) {
+        let claims = &mut self.arena.cell_mut(id, component).claims[tier as usize];
+        *claims = claims.wrapping_add_signed(by);
+        self.mark(id);
+    }
+}
+
+/// The counts and stamps of a cell that hold for every page of its run; nothing of the indexes.
+fn counts(cell: &Cell) -> Cell {
+    Cell {
+        claims: cell.claims,
+        locks: cell.locks,
+        live: cell.live,
+        whose: cell.whose,
+        hits: cell.hits,
+        used_ns: cell.used_ns,
+        noted_ns: cell.noted_ns,
+        touched: cell.touched,
+        released: cell.released,
+        ..Cell::default()
+    }
+}
