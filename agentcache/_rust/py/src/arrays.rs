@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// A place for the view of one borrowed buffer, given back when it goes.
+/// The view of one borrowed buffer, given back when it goes.
 pub struct View(ffi::Py_buffer);
 
 impl View {
@@ -18,13 +18,10 @@ impl View {
         View(ffi::Py_buffer::new())
     }
 
-    /// The numbers of a one-dimensional, C-contiguous int32 buffer in native order; `None` where it is none.
-    ///
-    /// They may change under the borrow only if somebody writes without holding the interpreter lock; nothing in the
-    /// core trusts them for memory safety.
-    pub fn numbers<'a>(&'a mut self, object: &'a Bound<'_, PyAny>) -> Option<&'a [i32]> {
+    /// Take the view of a one-dimensional, C-contiguous int32 buffer in native order; false where it is none.
+    pub fn take(&mut self, object: &Bound<'_, PyAny>) -> bool {
         self.give_back();
-        // SAFETY: the view is empty and stays in its place while it is borrowed; on failure it stays empty.
+        // SAFETY: the view is empty and is filled in its place; on failure it stays empty.
         let status = unsafe {
             ffi::PyObject_GetBuffer(
                 object.as_ptr(),
@@ -34,21 +31,21 @@ impl View {
         };
         if status != 0 {
             PyErr::take(object.py());
-            return None;
+            return false;
         }
-        let (view, count) = (&self.0, usize::try_from(self.0.len).ok()? / 4);
-        if view.ndim != 1 || view.itemsize != 4 || !self.is_int32() {
-            return None;
+        let view = &self.0;
+        view.ndim == 1 && view.itemsize == 4 && self.is_int32() && view.buf.cast::<i32>().is_aligned()
+    }
+
+    /// The numbers of the view that was taken. Take all that a call needs first, and read every other argument: no
+    /// Python code runs between this and the end of the call.
+    pub fn numbers(&self) -> &[i32] {
+        if self.0.len == 0 {
+            return &[];
         }
-        if count == 0 {
-            return Some(&[]);
-        }
-        let numbers = view.buf.cast::<i32>();
-        if !numbers.is_aligned() {
-            return None;
-        }
-        // SAFETY: the exporter keeps `len` contiguous bytes of 4-byte numbers at `buf`, aligned, while the view lives.
-        Some(unsafe { slice::from_raw_parts(numbers, count) })
+        // SAFETY: `take` saw aligned, contiguous 4-byte integers, `len` bytes of them, which the exporter keeps while
+        // the view lives; nobody writes them while the interpreter is ours.
+        unsafe { slice::from_raw_parts(self.0.buf.cast::<i32>(), self.0.len as usize / 4) }
     }
 
     fn give_back(&mut self) {

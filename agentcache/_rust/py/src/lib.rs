@@ -21,7 +21,6 @@ use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::arrays::View;
 use crate::building::{Builder, Built};
 use crate::classes::Classes;
 use crate::fault::Fault;
@@ -29,7 +28,7 @@ use crate::names::Names;
 use crate::reading::{Reader, optional, slots_in};
 use crate::records::whole;
 use crate::serial::{Serial, guarded};
-use crate::spaces::{KeyIn, Tree};
+use crate::spaces::Tree;
 
 type Object<'a, 'py> = &'a Bound<'py, PyAny>;
 
@@ -89,36 +88,28 @@ impl TreeCore {
     #[pyo3(name = "match")]
     fn match_prefix<'py>(&self, key: Object<'_, 'py>, limit: Object, now_ns: Object) -> Built<'py> {
         let found = self.run(key.py(), |tree, reader| {
-            let mut key = KeyIn::open(reader.classes, key)?;
-            let key = tree.key(&mut key)?;
-            Ok(tree.core.match_prefix(key, whole(limit)?, whole(now_ns)?)?)
+            let (limit, now_ns, key) = (whole(limit)?, whole(now_ns)?, tree.key(reader.classes, key)?);
+            Ok(tree.core.match_prefix(key.key(), limit, now_ns)?)
         })?;
         self.build(key.py()).found(found)
     }
 
     fn peek<'py>(&self, key: Object<'_, 'py>, limit: Object) -> Built<'py> {
         let found = self.run(key.py(), |tree, reader| {
-            let mut key = KeyIn::open(reader.classes, key)?;
-            let key = tree.key(&mut key)?;
-            Ok(tree.core.peek(key, whole(limit)?)?)
+            let (limit, key) = (whole(limit)?, tree.key(reader.classes, key)?);
+            Ok(tree.core.peek(key.key(), limit)?)
         })?;
         self.build(key.py()).found(found)
     }
 
     fn insert<'py>(&self, key: Object<'_, 'py>, offer: Object, now_ns: Object) -> Built<'py> {
         let inserted = self.run(key.py(), |tree, reader| {
-            let (mut key, mut view) = (KeyIn::open(reader.classes, key)?, View::empty());
             let [full, pieces, after, tier, priority] = reader.classes.records.insert.fields(offer);
-            let (full, pieces) = (full?, reader.pieces(&pieces?)?);
-            let offer = Offer {
-                full: slots_in(&mut view, &full)?,
-                pieces: &pieces,
-                after: optional(&after?, |after| reader.lease(after))?,
-                tier: reader.tier(&tier?),
-                priority: whole(&priority?)?,
-            };
-            let key = tree.key(&mut key)?;
-            Ok(tree.core.insert(key, &offer, whole(now_ns)?)?)
+            let (after, priority) = (optional(&after?, |after| reader.lease(after))?, whole(&priority?)?);
+            let (tier, now_ns, pieces) = (reader.tier(&tier?), whole(now_ns)?, reader.pieces(&pieces?)?);
+            let (key, full) = (tree.key(reader.classes, key)?, slots_in(&full?)?);
+            let offer = Offer { full: full.numbers(), pieces: &pieces, after, tier, priority };
+            Ok(tree.core.insert(key.key(), &offer, now_ns)?)
         })?;
         self.build(key.py()).inserted(inserted)
     }

@@ -66,7 +66,7 @@ impl Reader<'_> {
             component: self.names.index(&component?),
             start: whole(&start?)?,
             end: whole(&end?)?,
-            slots: slots_in(&mut View::empty(), &slots?)?.to_vec(),
+            slots: slots_in(&slots?)?.numbers().to_vec(),
         })
     }
 
@@ -113,10 +113,13 @@ impl Reader<'_> {
     }
 }
 
-/// Slots, borrowed. Errors: `BAD_INSERT` for anything but a flat int32 array.
-pub fn slots_in<'a>(view: &'a mut View, object: Object<'a, '_>) -> Result<&'a [i32], Fault> {
-    view.numbers(object)
-        .ok_or(Fault::refused(Kind::BadInsert, "slots are one flat, contiguous array of int32"))
+/// Slots, to be borrowed. Errors: `BAD_INSERT` for anything but a flat int32 array.
+pub fn slots_in(slots: Object) -> Result<View, Fault> {
+    let mut view = View::empty();
+    if view.take(slots) {
+        return Ok(view);
+    }
+    Err(Fault::refused(Kind::BadInsert, "slots are one flat, contiguous array of int32"))
 }
 
 pub fn optional<'py, R>(

@@ -63,26 +63,26 @@ impl Tree {
         self.spaces.number(classes, &mut self.core, namespace)
     }
 
-    /// Errors: `BAD_REQUEST` for tokens that are no flat int32 array.
-    pub fn key<'a>(&mut self, key: &'a mut KeyIn<'_>) -> Result<Key<'a>, Fault> {
-        let tokens = key.view.numbers(&key.tokens);
-        let tokens =
-            tokens.ok_or(Fault::BadRequest("the tokens of a key are int32; make keys with keys.page_key"))?;
-        Ok(Key { tokens, namespace: self.namespace(key.classes, &key.namespace)? })
+    /// A key, its tokens to be borrowed. Errors: `BAD_REQUEST` for tokens that are no flat int32 array.
+    pub fn key(&mut self, classes: &Classes, key: &Bound<'_, PyAny>) -> Result<KeyView, Fault> {
+        let [tokens, namespace] = classes.records.key.fields(key);
+        let namespace = self.namespace(classes, &namespace?)?;
+        let mut view = View::empty();
+        if view.take(&tokens?) {
+            return Ok(KeyView { view, namespace });
+        }
+        Err(Fault::BadRequest("the tokens of a key are int32; make keys with keys.page_key"))
     }
 }
 
-/// A key as it came, its tokens to be borrowed for the call.
-pub struct KeyIn<'py> {
-    classes: &'static Classes,
-    tokens: Bound<'py, PyAny>,
-    namespace: Bound<'py, PyAny>,
+/// A key for the time of a call.
+pub struct KeyView {
     view: View,
+    namespace: NamespaceId,
 }
 
-impl<'py> KeyIn<'py> {
-    pub fn open(classes: &'static Classes, key: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let [tokens, namespace] = classes.records.key.fields(key);
-        Ok(KeyIn { classes, tokens: tokens?, namespace: namespace?, view: View::empty() })
+impl KeyView {
+    pub fn key(&self) -> Key<'_> {
+        Key { tokens: self.view.numbers(), namespace: self.namespace }
     }
 }
