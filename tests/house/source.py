@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("agentcache", "router")
+CRATES = ROOT / "agentcache" / "_rust"
 SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist", "target", "node_modules"})
 TEXT_SUFFIXES = frozenset(
     {".py", ".pyi", ".md", ".toml", ".txt", ".cfg", ".sh", ".rs", ".lua", ".yml", ".jinja", ""}
@@ -62,10 +63,20 @@ def python_files(*folders: str) -> list[Source]:
     return [_read(path) for path in found if path.suffix == ".py"]
 
 
+def rust_files() -> list[Source]:
+    return [_read(path) for path in _walk(CRATES) if path.suffix == ".rs"]
+
+
+def crate_manifests() -> list[Source]:
+    return [_read(path) for path in _walk(CRATES) if path.name == "Cargo.toml"]
+
+
 def text_files() -> list[Source]:
     """Every text file of the project, recorded data and the licence left out."""
     folders = [
-        ROOT / name for name in (*PACKAGES, "tests", "examples", "docs", ".ci") if (ROOT / name).is_dir()
+        ROOT / name
+        for name in (*PACKAGES, "tests", "examples", "tools", "docs", ".ci", ".cargo")
+        if (ROOT / name).is_dir()
     ]
     paths = [path for path in ROOT.iterdir() if path.is_file() and path.name != "LICENSE"]
     paths += [path for folder in folders for path in _walk(folder) if "assets" not in path.parts]

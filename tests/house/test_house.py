@@ -8,21 +8,36 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agentcache.errors import Kind
-from tests.house import imports, sizes, testing, words
+from tests.house import imports, rust, sizes, testing, words
 from tests.house.excused import EXCUSED
-from tests.house.source import PACKAGES, ROOT, Source, python_files, require_none, text_files
+from tests.house.source import (
+    PACKAGES,
+    ROOT,
+    Source,
+    crate_manifests,
+    python_files,
+    require_none,
+    rust_files,
+    text_files,
+)
 
 Rule = Callable[[Source], Iterator[str]]
 
 OURS = python_files(*PACKAGES)
 TESTS = python_files("tests")
-EVERYTHING = [*OURS, *TESTS, *python_files("examples")]
+EVERYTHING = [*OURS, *TESTS, *python_files("examples", "tools")]
+RUST = rust_files()
+SAFE = [source for source in RUST if "/_rust/core/" in source.path]
 TEXTS = text_files()
 
 SCOPES: list[tuple[Rule, list[Source]]] = [
     *((rule, EVERYTHING) for rule in (*sizes.EVERYWHERE, words.empty_names)),
     *((rule, OURS) for rule in (*sizes.IN_PACKAGES, imports.late_imports)),
     (testing.unsound, TESTS),
+    *((rule, RUST) for rule in (sizes.file_lines, rust.function_lines, rust.unsafe_without_reason)),
+    (rust.uses_unsafe, SAFE),
+    (rust.allows_unsafe, [source for source in SAFE if source.path.endswith("/core/src/lib.rs")]),
+    (rust.loose_pins, crate_manifests()),
     (words.machine_words, TEXTS),
 ]
 

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from tests.house import imports, sizes, testing, words
+from tests.house import imports, rust, sizes, testing, words
 from tests.house.source import Source
 from tests.house.test_house import SCOPES, Rule
 
@@ -18,6 +18,15 @@ def _class(count: int, decorator: str = "", base: str = "object") -> str:
     return f"class C({base}):\n{members}"
 
 
+def _rust(text: str) -> Source:
+    return Source("agentcache/_rust/core/src/made_up.rs", text)
+
+
+def _manifest(text: str) -> Source:
+    return Source("agentcache/_rust/core/Cargo.toml", text)
+
+
+LONG = "        a();\n" * 59
 DEEP = """
 def f(a):
     for b in a:
@@ -73,6 +82,27 @@ BROKEN: list[tuple[Rule, Source, str]] = [
     (testing.unsound, _file("time.sleep(0)"), "time.sleep line 1 (wait for an event)"),
     (testing.unsound, _file("await asyncio.sleep(0.1)"), "asyncio.sleep line 1 (wait for an event)"),
     (testing.unsound, _file("from unittest import mock"), "import line 1"),
+    (
+        rust.function_lines,
+        _rust(f"impl T {{\n    pub(crate) fn f(\n{LONG}    }}\n\n    fn g() {{}}\n}}\n"),
+        "f 61 > 60",
+    ),
+    (rust.function_lines, _rust(f"const fn f() {{\n{LONG}}}\n"), "f 61 > 60"),
+    (rust.uses_unsafe, _rust("let a = 1;\nunsafe { b() }\n"), "line 2"),
+    (
+        rust.unsafe_without_reason,
+        _rust("// SAFETY: old\n\n\n\nunsafe impl Send for A {}\n"),
+        "no SAFETY: line 5",
+    ),
+    (
+        rust.allows_unsafe,
+        _rust("// #![forbid(unsafe_code)]\n#![deny(unsafe_code)]\n"),
+        "no #![forbid(unsafe_code)]",
+    ),
+    (rust.loose_pins, _manifest("[dependencies]\nsha2 = '0.11.0'\n"), "sha2"),
+    (rust.loose_pins, _manifest("[dev-dependencies]\nproptest = { version = '=1.9' }\n"), "proptest"),
+    (rust.loose_pins, _manifest("[target.'cfg(unix)'.dependencies]\nlibc = '*'\n"), "libc"),
+    (rust.loose_pins, _manifest("[workspace.dependencies]\nlibc = { git = 'x' }\n"), "libc"),
 ]
 
 KEPT: list[tuple[Rule, Source]] = [
@@ -82,6 +112,12 @@ KEPT: list[tuple[Rule, Source]] = [
     (words.empty_names, _file("def f(tmp_path, common_prefix, object_id): ...")),
     (words.machine_words, _file("curl http://127.0.0.1:8100/health and https://www.example.com/work/main")),
     (testing.unsound, _file("await asyncio.sleep(0)")),
+    (rust.function_lines, _rust(f"trait T {{\n    fn f(&self);\n    fn g() {{}}\n}}\n{LONG}")),
+    (rust.uses_unsafe, _rust('#![forbid(unsafe_code)]\nlet a = "unsafe"; // unsafe\n')),
+    (rust.unsafe_without_reason, _rust("// SAFETY: it lives\nlet a =\n    unsafe { *b };\n")),
+    (rust.unsafe_without_reason, _rust('type A = unsafe extern "C" fn();\nunsafe extern "C" fn a() {}\n')),
+    (rust.allows_unsafe, _rust("//! Core.\n#![forbid(unsafe_code)]\n")),
+    (rust.loose_pins, _manifest("[dependencies]\na = '=1.2.3'\nb = { path = '../b' }\nc.workspace = true\n")),
 ]
 
 

@@ -3,11 +3,16 @@
 import os
 import re
 import subprocess
+import sys
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from tests.house.source import ROOT, require_none
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CORES = ("native", "reference")
 PINS = [
     line
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -15,11 +20,12 @@ PINS = [
 ]
 
 
-def make(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run make as a person would, not as a child of the make that runs the tests."""
+def make(*words: str, first: str = "") -> subprocess.CompletedProcess[str]:
+    """Run make as a person would, not as a child of the make that runs the tests; `first` leads the PATH."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
     }
+    environment["PATH"] = os.pathsep.join(filter(None, [first, environment["PATH"]]))
     command = ["make", "-C", str(ROOT), *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
 
@@ -37,6 +43,29 @@ def test_missing_python_is_named_before_anything_is_fetched() -> None:
     assert "Python >= 3.11 as 'no-such-python'" in done.stderr
     assert "venv module" in done.stderr
     assert not (ROOT / "build" / "no-such-environment").exists()
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_only_the_native_core_asks_for_rust_and_before_anything_is_fetched(tmp_path: Path, core: str) -> None:
+    cargo = tmp_path / "cargo"
+    cargo.write_text("#!/bin/sh\necho 'cargo 1.60.0'\n", encoding="utf-8")
+    cargo.chmod(0o755)
+    python, environment = f"PYTHON={sys.executable}", "VENV=build/no-such-environment"
+    done = make("prerequisites", python, environment, f"AGENTCACHE_CORE={core}", first=str(tmp_path))
+    if core == "native":
+        assert "missing, nothing was fetched:\n  Rust >= 1.85: this cargo is 1.60.0" in done.stderr
+        assert "AGENTCACHE_CORE=reference make demo" in done.stderr
+    assert bool(done.returncode) == (core == "native"), done.stderr
+
+
+def test_an_environment_for_the_reference_core_compiles_nothing() -> None:
+    """The same environment serves both; what tells them apart is the compiled file, which only one asks for."""
+    with_core, without = (
+        make("--dry-run", "--always-make", "environment", f"AGENTCACHE_CORE={core}") for core in CORES
+    )
+    assert "cargo build --release" in with_core.stdout
+    assert "cargo" not in without.stdout
+    assert "pip" in without.stdout
 
 
 def test_pins_are_names_and_versions_only() -> None:

@@ -63,7 +63,7 @@ def test_build_passes_the_rules_of_sessions_on() -> None:
         ({"page_tokens": 0}, SLOTS, "at least one token, not 0"),
         ({"specs": (full_spec(), swa_spec(0))}, SLOTS, "the window of SWA has at least one token"),
         ({"specs": (full_spec(), mamba_spec(40))}, SLOTS, "the grid of MAMBA, 40, is not a multiple"),
-        ({"order": "ert"}, SLOTS, "no eviction order is called 'ert'; there are lru, session"),
+        ({"order": "mru"}, SLOTS, "no eviction order is called 'mru'; there are lru, session, ert"),
         ({"base": "fifo"}, SLOTS, "there are lru, lfu, priority"),
         ({"host_tier": True}, SLOTS, "host tier is not part of this version"),
         ({}, {FULL: 8, SWA: 4}, "one pool size for each of FULL, SWA, MAMBA, not for FULL, SWA"),

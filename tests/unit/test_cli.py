@@ -73,7 +73,7 @@ def test_config_as_json_is_one_object_and_nothing_else(
     ("words", "said"),
     [
         (("config", "--port", "x"), "port (flag --port)"),
-        (("config", "--core", "native"), "core (flag --core)"),
+        (("config", "--core", "fast"), "core (flag --core)"),
         (("config", "--config", "gone.toml"), "cannot read the settings file gone.toml"),
         (("config", "--prot", "1"), "No such option '--prot'"),
         (("swerve",), "No such command 'swerve'"),

@@ -81,11 +81,12 @@ def test_wrong_values_are_named_together_with_their_origins() -> None:
     assert "not 'gpu'" in said
 
 
-def test_a_core_that_this_release_lacks_is_refused_and_the_one_it_has_named() -> None:
-    said = refused({}, {"AGENTCACHE_CORE": "native"})
+def test_a_core_that_is_none_is_refused_and_the_two_that_are_named() -> None:
+    said = refused({}, {"AGENTCACHE_CORE": "rust"})
     assert "core (env AGENTCACHE_CORE)" in said
-    assert "'reference'" in said
-    assert resolve({}, {"AGENTCACHE_CORE": "reference"}).settings.core == "reference"
+    assert "'native' or 'reference'" in said
+    for core in ("native", "reference"):
+        assert resolve({}, {"AGENTCACHE_CORE": core}).settings.core == core
 
 
 def test_grid_that_is_not_whole_pages_is_refused() -> None:

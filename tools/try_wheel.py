@@ -1,0 +1,59 @@
+"""Install a wheel into an environment of its own and run the first example there, with no compiler in reach.
+
+What agentcache depends on comes from the environment that runs this.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "01_cache_only.py"
+
+
+def main(wheel: Path) -> None:
+    module = "agentcache._native" if "-abi3-" in wheel.name else "agentcache.build"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        _install(wheel, folder)
+        found = _run(folder, f"import agentcache, {module}; print(agentcache.__file__)")
+        if not Path(found).is_relative_to(folder):
+            sys.exit(f"{wheel.name}: agentcache came from {found}, not from the wheel")
+        print(_run(folder, EXAMPLE.read_text(encoding="utf-8")))
+    print(f"{wheel.name}: installs, imports {module} and runs the first example without a compiler")
+
+
+def _install(wheel: Path, folder: Path) -> None:
+    venv.create(folder)
+    packages = Path(_run(folder, "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    # A folder that a .pth names is searched last, and the .pth files in it are not followed.
+    (packages / "dependencies.pth").write_text(f"{_dependencies()}\n", encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(packages), str(wheel)], check=True)
+
+
+def _dependencies() -> Path:
+    found = importlib.util.find_spec("numpy")
+    if not found or not found.origin:
+        sys.exit("numpy is not here: run this with the project's environment")
+    return Path(found.origin).parents[1]
+
+
+def _run(folder: Path, program: str) -> str:
+    """What the program prints, run by the environment's Python with nothing else on the path."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    command = [str(folder / "bin" / "python"), "-c", program]
+    done = subprocess.run(
+        command, env=environment | {"PATH": ""}, cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"the wheel does not work:\n{done.stderr}")
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())
