@@ -29,6 +29,11 @@ SPACES = st.sampled_from([HOME, HOME, HOME, HOME, HOME, AWAY])
 SEEDS = st.integers(0, 2**16)
 TIERS = st.sampled_from([TierName.DEVICE, TierName.DEVICE, TierName.HOST])
 PICK = st.integers(0, 99)
+ORDERS = [
+    (Order.LRU, OrderBase.LRU),
+    *((Order.SESSION, base) for base in OrderBase),
+    *[(Order.ERT, OrderBase.LRU)] * 3,
+]
 
 
 class Bed(RuleBasedStateMachine):
@@ -40,7 +45,7 @@ class Bed(RuleBasedStateMachine):
     @initialize(
         kinds=st.sampled_from(all_kinds()),
         shape=st.sampled_from([(1, 1, 0), (4, 1, 0), (4, 2, 0), (2, 1, 2), (64, 1, 0)]),
-        order=st.sampled_from([(Order.LRU, OrderBase.LRU), *((Order.SESSION, base) for base in OrderBase)]),
+        order=st.sampled_from(ORDERS),
         tiers=st.sampled_from([(0, False), (0, False), (6, False), (6, True), (3, True), (12, True)]),
         slots=st.sampled_from([9, 18, 30]),
         paths=st.lists(st.text("ab", min_size=4, max_size=6), min_size=1, max_size=4),
@@ -104,6 +109,7 @@ class Bed(RuleBasedStateMachine):
         places = check_all(driver)
         self.model.settle(places)
         self.ranks.forget(places)
+        self.ranks.follow(self.model, places)
         return places
 
     def compare_votes(self, places: Residency) -> None:
@@ -169,18 +175,21 @@ class Requests(Bed):
 
     def make_room(self, component: ComponentName, tier: TierName, want: int) -> None:
         """Evict; where no host and no job interferes, the lowest ranked candidate must be among what went."""
-        before = self.driver.core.snapshot()
+        before, now = self.driver.core.snapshot(), self.driver.now + 1
+        first = self.ranks.lowest(before, component, now)
+        reasons = {self.ranks.why(spot, now) for spot in first}
         self.driver.evict(component, want, tier)
         after = self.driver.core.snapshot()
         assert after.epoch > before.epoch or not lost(before, after), "data went and boundaries are not stale"
         if self.driver.config.host_tier or tier is TierName.HOST or want == 0:
             return
         check_cascade(self.driver.config, before, after, component)
-        first = self.ranks.lowest(before, component)
         gone = lost(before, after)
         assert bool(first) == any(spot[2] == component for spot in gone)
         assert not first or gone & set(first), f"{component}: {first} ranked lowest, {gone} went"
         self.reached["victim as ranked"] += bool(first)
+        if self.driver.config.order is Order.ERT:
+            self.reached.update(f"ert: {reason}" for reason in reasons)
 
     @rule(letters=LETTERS, space=SPACES, seed=SEEDS, tier=TIERS)
     def publish(self, letters: str, space: object, seed: int, tier: TierName) -> None:

@@ -3,7 +3,7 @@
 It shares no code with a core: paths are token tuples, and boundaries are put to the vote of `tests/oracle.py`.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +15,8 @@ from agentcache.types import ComponentName
 from agentcache.views import Snapshot
 from tests.oracle import Poll, Residency, needed_pages
 
-Referenced = Counter[tuple[str, tuple[int, ...], ComponentName]]
+Spot = tuple[str, tuple[int, ...], ComponentName]
+Referenced = Counter[Spot]
 Seen = tuple[str, int, int, int, int, int, bool]
 
 
@@ -101,18 +102,29 @@ class MarkerModel:
         )
 
     def references(self, without: str = "", through: int = 0) -> Referenced:
-        """Sessions per (place, component): the union of the regions of each session's markers, counted by session.
+        """Sessions per (place, component), counted.
 
         The markers of session `without` up to generation `through` do not count.
         """
-        counts: Referenced = Counter()
+        return Counter({spot: len(held) for spot, held in self.holders(without, through).items()})
+
+    def holders(self, without: str = "", through: int = 0) -> dict[Spot, frozenset[str]]:
+        """Who references each (place, component): the union of the regions of each session's markers."""
+        found: defaultdict[Spot, set[str]] = defaultdict(set)
         for session, marks in self.marks.items():
             kept = [mark for mark in marks if session != without or mark.generation > through]
-            union = {place for mark in kept for place in self._region(mark)}
-            counts.update(union)
-        return counts
+            for spot in {spot for mark in kept for spot in self._region(mark)}:
+                found[spot].add(session)
+        return {spot: frozenset(sessions) for spot, sessions in found.items()}
 
-    def _region(self, mark: Mark) -> set[tuple[str, tuple[int, ...], ComponentName]]:
+    def ends(self) -> dict[str, frozenset[tuple[str, tuple[int, ...]]]]:
+        """Where the markers of each session lie."""
+        return {
+            session: frozenset((mark.space.digest().hex(), mark.path) for mark in marks)
+            for session, marks in self.marks.items()
+        }
+
+    def _region(self, mark: Mark) -> set[Spot]:
         space = mark.space.digest().hex()
         return {
             (space, mark.path[:end], spec.name)

@@ -1,15 +1,17 @@
 """Design §7 over plain dictionaries: who must go first. For cores without a host, where nothing but order decides."""
 
 from collections import defaultdict
+from fractions import Fraction
 
 from agentcache.keys import Key
 from agentcache.tree.api import CoreConfig, Order, OrderBase
 from agentcache.types import FULL, Checkpoint, ComponentName, Inserted, Window
 from agentcache.views import PageView, Snapshot
 from tests.oracle import Residency, needed_pages
+from tests.property.marker_model import MarkerModel, Spot
+from tests.property.waiting_model import WaitingModel
 
-Spot = tuple[str, tuple[int, ...], ComponentName]
-Rank = tuple[int, ...]
+Rank = tuple[Fraction | int, ...]
 
 
 def spot_of(key: Key, end: int, component: ComponentName) -> Spot:
@@ -24,11 +26,13 @@ class OrderModel:
         self.used: dict[Spot, int] = {}
         self.hits: defaultdict[Spot, int] = defaultdict(int)
         self.priority: defaultdict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
+        self.waiting = WaitingModel()
 
     def matched(self, key: Key, boundary: int, now: int) -> None:
         for spot in self._regions(key, boundary):
             self.used[spot] = now
             self.hits[spot] += 1
+            self.waiting.used(spot)
 
     def inserted(self, key: Key, answer: Inserted, priority: int, now: int) -> None:
         """What was taken is new; the regions at the frontier are used; priority is raised along the path."""
@@ -39,6 +43,7 @@ class OrderModel:
                 self.used[spot_of(key, end, piece.component)] = now
         for spot in self._regions(key, answer.frontier.length):
             self.used[spot] = now
+            self.waiting.used(spot)
         for end in range(page, answer.frontier.length + 1, page):
             place = spot_of(key, end, FULL)[:2]
             self.priority[place] = max(self.priority[place], priority)
@@ -50,15 +55,24 @@ class OrderModel:
         for place in [place for place in self.priority if place not in places]:
             del self.priority[place]
 
-    def lowest(self, snapshot: Snapshot, component: ComponentName) -> list[Spot]:
+    def follow(self, markers: MarkerModel, places: Residency) -> None:
+        """A call is over: who references what now, and what lies where."""
+        if self.config.order is Order.ERT:
+            self.waiting.follow(markers.holders(), markers.ends(), places)
+
+    def lowest(self, snapshot: Snapshot, component: ComponentName, now: int) -> list[Spot]:
         """The candidates that share the smallest rank; ties by creation are not told apart."""
         ranked = {
-            (page.namespace, page.path, component): self._rank(page, component)
+            (page.namespace, page.path, component): self._rank(page, component, now)
             for page in snapshot.pages
             if self._may_go(page, snapshot, component)
         }
         smallest = min(ranked.values(), default=())
         return [spot for spot, rank in ranked.items() if rank == smallest]
+
+    def why(self, spot: Spot, now: int) -> str:
+        """A word on why the order `ert` ranks this piece as it does."""
+        return self.waiting.turn(spot, self.used[spot], now)[1]
 
     def _regions(self, key: Key, boundary: int) -> list[Spot]:
         page = self.config.page_tokens
@@ -78,8 +92,10 @@ class OrderModel:
             for other in snapshot.pages
         )
 
-    def _rank(self, page: PageView, component: ComponentName) -> Rank:
+    def _rank(self, page: PageView, component: ComponentName, now: int) -> Rank:
         spot = (page.namespace, page.path, component)
+        if self.config.order is Order.ERT:
+            return (*self.waiting.turn(spot, self.used[spot], now)[0], -len(page.path))
         base: Rank = (self.used[spot],)
         if self.config.base is OrderBase.LFU:
             base = (self.hits[spot], *base)

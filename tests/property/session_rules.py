@@ -1,6 +1,6 @@
 """The last layer of the core machine: turns, closes and generations, with the registry's rule of who may register."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -8,11 +8,22 @@ from hypothesis.stateful import initialize, rule
 from agentcache.keys import Key
 from agentcache.types import ReleaseMode, SessionId, TierName, Turn, Wait, WaitState
 from tests.flight import HeldLease
+from tests.oracle import residency
 from tests.property.core_machine import LETTERS, PICK, SEEDS, SPACES, Transfers
 from tests.property.marker_model import Mark
 from tests.property.order_model import lost
 
 NAMES = st.sampled_from(["s", "t"])
+TIMES = st.integers(0, 60)
+WAITS = st.builds(
+    Wait,
+    st.sampled_from(WaitState),
+    key_ns=TIMES,
+    hint_ns=st.none() | st.integers(0, 300),
+    seq=st.integers(1, 4),
+    eta_ns=st.none() | st.integers(-20, 60),
+)
+"""Times are of now, and made so when they are said."""
 MODES = st.sampled_from([ReleaseMode.RELEASE, ReleaseMode.DROP, ReleaseMode.DROP, ReleaseMode.DEMOTE])
 
 
@@ -103,6 +114,7 @@ class CoreMachine(Transfers):
         path = tuple(turn.key.tokens[: at.length].tolist())
         mark = Mark(turn.key.namespace, path, other.length, turn.generation, turn.start, finish)
         self.model.register(turn.session, mark, superseded)
+        self.ranks.follow(self.model, residency(self.driver.core.snapshot()))
         self.reached["left marker"] += any(seen[-1] for seen in self.model.seen())
         self.reached["parallel turns"] += any(t.session == turn.session for t in self.running)
 
@@ -114,6 +126,7 @@ class CoreMachine(Transfers):
         self.driver.release(session, ReleaseMode.PREVIEW, generation)
         assert self.driver.core.snapshot() == before
         wanted = set(self.model.references(without=session, through=generation))
+        self.let_go(session, generation)
         answer = self.driver.release(session, mode, generation)
         gone = lost(before, self.driver.core.snapshot())
         assert mode is ReleaseMode.DROP or not gone, "only a drop takes data"
@@ -121,12 +134,16 @@ class CoreMachine(Transfers):
         assert not gone & wanted, "a drop took what somebody else wants"
         self.reached["drop took data"] += bool(gone)
         self.closed[session] = max(self.closed.get(session, 0), generation)
-        self.model.release(session, generation)
         if again:
             after = self.driver.core.snapshot()
             assert self.driver.release(session, mode, generation).markers == 0
             assert self.driver.core.snapshot() == after
             self.reached["double close"] += 1
+
+    def let_go(self, session: str, generation: int) -> None:
+        """In the model, before the core: what a drop takes then moves the markers of others."""
+        self.model.release(session, generation)
+        self.ranks.follow(self.model, residency(self.driver.core.snapshot()))
 
     @rule(pick=PICK, mode=MODES)
     def close_under_a_running_turn(self, pick: int, mode: ReleaseMode) -> None:
@@ -140,8 +157,8 @@ class CoreMachine(Transfers):
         if older < 1:
             return
         kept = [mark for mark in self.model.marks.get(session, []) if mark.generation > older]
+        self.let_go(session, older)
         self.driver.release(session, ReleaseMode.RELEASE, older)
-        self.model.release(session, older)
         self.reached["close after reopen"] += bool(kept)
 
     @rule(session=NAMES, letters=LETTERS, space=SPACES, seed=SEEDS)
@@ -151,11 +168,28 @@ class CoreMachine(Transfers):
         self.turn(session, letters, space, seed, 0)
         self.close_the_generation_before(session)
 
-    @rule(session=NAMES, state=st.sampled_from(WaitState))
-    def expect(self, session: str, state: WaitState) -> None:
-        before = self.driver.core.snapshot()
-        self.driver.core.expect(SessionId(session), Wait(state, self.driver.now), self.driver.tick())
-        assert self.driver.core.snapshot() == before
+    @rule(session=NAMES, wait=WAITS, since=TIMES, later=st.sampled_from([0, 0, 10, 50]))
+    def expect(self, session: str, wait: Wait, since: int, later: int) -> None:
+        """Sessions say what they do, and time passes."""
+        self.driver.now += later
+        now = self.driver.now
+        there = replace(
+            wait,
+            since_ns=now - since,
+            key_ns=now - since - wait.key_ns,
+            eta_ns=None if wait.eta_ns is None else now + wait.eta_ns,
+        )
+        self.driver.expect(session, there)
+        self.ranks.waiting.expect(session, there)
+
+    @rule(words=st.tuples(WAITS, WAITS), since=TIMES, which=PICK, count=st.integers(1, 5))
+    def press(self, words: tuple[Wait, Wait], since: int, which: int, count: int) -> None:
+        """Everybody says what they do, and pieces go one by one."""
+        for session, wait in zip(("s", "t"), words, strict=True):
+            self.expect(session, wait, since, 0)
+        specs = self.driver.config.specs
+        for _ in range(count):
+            self.make_room(specs[which % len(specs)].name, TierName.DEVICE, 1)
 
 
 def _on_path(held: HeldLease, key: Key) -> bool:

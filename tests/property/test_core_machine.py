@@ -4,11 +4,15 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
-from tests.builders import CORES
+from agentcache.tree.api import Order, OrderBase
+from agentcache.types import Wait
+from tests.builders import CORES, HOME, all_kinds
+from tests.property.core_machine import LETTERS, PICK, SEEDS
 from tests.property.reaching import reach
-from tests.property.session_rules import CoreMachine
+from tests.property.session_rules import TIMES, WAITS, CoreMachine
 
 EXAMPLES = int(os.environ.get("AGENTCACHE_MACHINE_EXAMPLES", "120"))
 RARE = {
@@ -40,9 +44,52 @@ RARE = {
 }
 
 
-def drive(core: str, examples: int, steps: int, number: int) -> None:
+WAITED_FOR = {
+    "ert: ahead of its hint",
+    "ert: expected start",
+    "ert: idle",
+    "ert: nobody's",
+    "ert: overdue",
+    "ert: queued",
+    "ert: released",
+    "ert: running",
+    "ert: said nothing",
+    "ert: shared expected start",
+    "ert: shared noted",
+    "ert: shared queued",
+    "ert: shared used",
+}
+
+
+class ErtMachine(CoreMachine):
+    """Nothing but the order `ert`: no host, so that every victim is judged; small pools, and paths that meet."""
+
+    backup = load = commit = demote = clear = lock_an_old_boundary = relock = unlock_early = None  # type: ignore[assignment]
+
+    @initialize(
+        kinds=st.sampled_from(all_kinds()),
+        shape=st.sampled_from([(1, 1, 0), (4, 2, 0)]),
+        slots=st.sampled_from([9, 14]),
+        paths=st.lists(st.text("ab", min_size=2, max_size=3), min_size=1, max_size=2),
+        began=st.sampled_from([0, 500]),
+    )
+    def build(
+        self, kinds: str, shape: tuple[int, int, int], slots: int, paths: list[str], began: int
+    ) -> None:
+        super().build(kinds, shape, (Order.ERT, OrderBase.LRU), (0, False), slots, paths)
+        self.driver.now += began
+
+    @rule(letters=LETTERS, seed=SEEDS, words=st.tuples(WAITS, WAITS), since=TIMES, which=PICK)
+    def share(self, letters: str, seed: int, words: tuple[Wait, Wait], since: int, which: int) -> None:
+        """Two sessions on one path, of which nothing else is left."""
+        for name in ("s", "t"):
+            self.turn(name, letters, HOME, seed, seed % 24)
+        self.press(words, since, which, 3)
+
+
+def drive(core: str, examples: int, steps: int, number: int, kind: type[CoreMachine] = CoreMachine) -> None:
     """Run the machine on one core; coverage is collected in `CoreMachine.reached`."""
-    machine = type("CoreMachine", (CoreMachine,), {"make_core": staticmethod(CORES[core])})
+    machine = type(kind.__name__, (kind,), {"make_core": staticmethod(CORES[core])})
     run_state_machine_as_test(
         seed(number)(machine),
         settings=settings(
@@ -60,3 +107,9 @@ def drive(core: str, examples: int, steps: int, number: int) -> None:
 def test_any_history_keeps_every_promise(core: str) -> None:
     reach(lambda number: drive(core, EXAMPLES, 50, number), CoreMachine.reached, RARE)
     assert CoreMachine.reached["steps"] > 20 * EXAMPLES
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("core", sorted(CORES))
+def test_who_goes_is_who_is_read_last(core: str) -> None:
+    reach(lambda number: drive(core, EXAMPLES // 2, 40, number, ErtMachine), CoreMachine.reached, WAITED_FOR)
