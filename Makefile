@@ -10,6 +10,8 @@ export AGENTCACHE_CORE
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PEER := bench/peer/.venv
+PEER_PIP := $(PEER)/bin/python -m pip --disable-pip-version-check install
 READY := $(VENV)/.agentcache-ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The packages alone: what a Python environment holds never needs Rust. The native core is one file beside the sources.
@@ -31,7 +33,7 @@ ARGS ?=
 BEAT := (while sleep 8 >/dev/null 2>&1; do echo "  ... still at work"; done) & beat=$$!; trap 'kill $$beat' EXIT
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check serve bench wheel smollm2 environment another-checkout prerequisites clean \
+.PHONY: help demo test check serve bench bench-peer wheel smollm2 environment another-checkout prerequisites clean \
     rust-tests rust-checks
 
 help:  ## say what there is
@@ -56,6 +58,16 @@ serve: environment  ## start a worker: ARGS='--port 8100 --model tiny-all'
 
 bench: environment  ## first-token time, warm against cold
 	@$(BIN)/python -m agentcache.bench.ttft $(ARGS)
+
+bench-peer: $(PEER)/.ready environment  ## our tree core against SGLang's, the bars that it has to reach: ARGS='--bars'
+	@$(BIN)/python bench/peer/compare.py $(ARGS)
+
+$(PEER)/.ready: bench/peer/requirements.txt | prerequisites
+	@[ -x $(PEER)/bin/python ] || $(PYTHON) -m venv $(PEER)
+	@echo "fetching SGLang's tree cores into $(PEER): torch, 0.5 to 3 GB, and 100 MB"
+	@$(BEAT); $(PEER_PIP) --progress-bar on -c constraints.txt torch
+	@$(PEER_PIP) --quiet --no-deps -r bench/peer/requirements.txt
+	@touch $@
 
 wheel: environment  ## build a wheel with the native core into dist/, and try it in an environment of its own
 	@echo "wheel: building (about a minute)"; rm -rf build/wheel; mkdir -p dist
