@@ -4,9 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# native, or reference: no Rust is built and none is needed. The default until the native core is complete.
-AGENTCACHE_CORE ?= reference
-export AGENTCACHE_CORE
+# native, or reference: no Rust is built and none is needed
+AGENTCACHE_CORE ?= native
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin

@@ -1,6 +1,6 @@
 """Config to objects: the only place that chooses implementations."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from agentcache.cache import CacheParts, UnifiedRadixCache
 from agentcache.clock import Clock
@@ -12,11 +12,12 @@ from agentcache.records import SessionRules
 from agentcache.sessions import SessionRegistry
 from agentcache.stats import Counters
 from agentcache.tiers.null import NullTier
-from agentcache.tree.api import CoreConfig, Order, OrderBase
+from agentcache.tree.api import CoreConfig, Order, OrderBase, UnifiedTreeCore
+from agentcache.tree.native import NativeCore
 from agentcache.tree.reference.core import ReferenceCore
 from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Path, PoolName, TierName, Window
 
-CORES = {"reference": ReferenceCore}
+CORES: dict[str, Callable[[CoreConfig], UnifiedTreeCore]] = {"native": NativeCore, "reference": ReferenceCore}
 
 DEFAULT_RULES = SessionRules()
 NOBODY_LISTENS = NullEvents()
@@ -51,10 +52,8 @@ def build_cache(
 
 
 def _faults(config: CoreConfig, pool_slots: Mapping[ComponentName, int], core: str) -> Iterator[str]:
-    if core == "native":
-        yield 'the native core is not part of this version; core = "reference" is'
     if core not in CORES:
-        yield f"no core is called {core!r}; there is {_list(CORES)}"
+        yield f"no core is called {core!r}; there are {_list(CORES)}"
     if config.order not in list(Order):
         yield f"no eviction order is called {config.order!r}; there are {_list(Order)}"
     if config.base not in list(OrderBase):

@@ -6,16 +6,16 @@ Its methods are the extension's own, so that a call costs no Python frame; resul
 from itertools import count
 from typing import Self
 
-from agentcache import _native
 from agentcache.tree.api import CoreConfig
+from agentcache.tree.extension import TreeCore
 
 _INSTANCES = count(1)
 
 
-class NativeCore(_native.TreeCore):
+class NativeCore(TreeCore):
     """The fast tree: one node a run of pages.
 
-    Errors  CacheError(BAD_CONFIG) for rules that only the reference core serves
+    Errors  CacheError(BAD_CONFIG) for rules that only the reference core serves, and where the extension is missing
     """
 
     __slots__ = ()

@@ -1,7 +1,10 @@
 """From a config to a cache, and what cannot be one."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from agentcache.types import (
     swa_spec,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = CoreConfig(16, (full_spec(), swa_spec(48), mamba_spec(64)), 64)
 SLOTS = {FULL: 8, SWA: 4, MAMBA: 2}
 
@@ -79,9 +83,34 @@ def test_build_says_what_cannot_be(
     assert refused.value.kind is Kind.BAD_CONFIG
 
 
-@pytest.mark.parametrize(
-    ("core", "says"), [("native", "not part of this version"), ("fast", "there is reference")]
-)
-def test_build_names_the_cores_that_exist(core: str, says: str) -> None:
-    with pytest.raises(CacheError, match=says):
-        build_cache(CONFIG, SLOTS, ManualClock(), core=core)
+def test_build_names_the_cores_that_exist() -> None:
+    with pytest.raises(CacheError, match="there are native, reference"):
+        build_cache(CONFIG, SLOTS, ManualClock(), core="fast")
+
+
+@pytest.mark.parametrize("core", [pytest.param("native", marks=pytest.mark.native), "reference"])
+def test_build_takes_the_core_that_was_asked_for(core: str) -> None:
+    cache = build_cache(CONFIG, SLOTS, ManualClock(), core=core)
+    assert type(cache._core).__name__ == f"{core.title()}Core"
+
+
+WITHOUT_EXTENSION = """
+import sys
+sys.modules["agentcache._native"] = None  # as if it had not been compiled
+from agentcache.errors import CacheError
+from tests.unit.test_build import CONFIG, SLOTS, ManualClock, build_cache
+build_cache(CONFIG, SLOTS, ManualClock(), core="reference")
+try:
+    build_cache(CONFIG, SLOTS, ManualClock(), core="native")
+except CacheError as refused:
+    print(refused)
+"""
+
+
+def test_a_native_core_that_was_not_built_is_refused_and_nothing_takes_its_place() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTENSION], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("bad_config: the native core does not load"), done.stderr
+    assert "`make environment` builds it" in done.stdout
+    assert "AGENTCACHE_CORE=reference" in done.stdout
