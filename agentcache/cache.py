@@ -295,7 +295,7 @@ class UnifiedRadixCache:
             pools=tuple(self._executor.use(count, self._ledger) for count in core.pools),
             active_turns=len(self._ledger),
             open_references=core.markers,
-            nodes=core.nodes,
+            tree_pages=core.pages,
         )
 
     def check(self) -> None:

@@ -9,14 +9,14 @@ from enum import StrEnum
 class Kind(StrEnum):
     """What was broken. Closed: tests compare this list with the kinds that tests provoke."""
 
-    STALE_BOUNDARY = "stale_boundary"  # data was dropped after the boundary was issued: match again
+    STALE_BOUNDARY = "stale_boundary"  # another core's, or data was dropped since it was issued: match again
     LEASE_REUSED = "lease_reused"  # released twice, or issued by another core
     UNKNOWN_JOB = "unknown_job"  # committed twice, or planned by another core
     UNKNOWN_COMPONENT = "unknown_component"
     UNALIGNED = "unaligned"  # a length is not a multiple of the page (or of the grid)
-    BAD_INSERT = "bad_insert"  # slots do not fit the key or the tier
+    BAD_INSERT = "bad_insert"  # offered or landed slots do not fit: the key, the job, the tier, or each other
     NOT_RESIDENT = "not_resident"  # lock of a boundary whose region is not on the device
-    IN_USE = "in_use"  # clear while leases or jobs are outstanding
+    IN_USE = "in_use"  # clear while leases or jobs are outstanding; any call while another runs
     SLOT_MISUSE = "slot_misuse"  # freed twice, or never allocated
     BAD_CONFIG = "bad_config"
     BAD_SESSION_ID = "bad_session_id"  # empty, over 256 bytes, or control characters
@@ -26,7 +26,7 @@ class Kind(StrEnum):
     EMPTY_PROMPT = "empty_prompt"
     PROMPT_TOO_LONG = "prompt_too_long"  # prompt + max_tokens over the model's context
     OVER_POOL = "over_pool"  # one request needs more slots than a pool has
-    BAD_REQUEST = "bad_request"  # wrong type, unsupported field, malformed body
+    BAD_REQUEST = "bad_request"  # wrong type, a number too large, unsupported field, malformed body
     BODY_TOO_LARGE = "body_too_large"
     QUEUE_FULL = "queue_full"
     SHUTTING_DOWN = "shutting_down"

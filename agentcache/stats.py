@@ -48,14 +48,14 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What a worker's metrics show. `open_references` counts the markers of open sessions."""
+    """What a worker's metrics show. `open_references` are the markers of open sessions, `tree_pages` page positions."""
 
     turns: TurnCounts
     sessions: SessionCounts
     pools: tuple[PoolUse, ...]
     active_turns: int
     open_references: int
-    nodes: int
+    tree_pages: int
 
     @property
     def hit_rate(self) -> float:

@@ -329,7 +329,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a job's outcome did: pieces now on the target tier, and pieces dropped for want of a place."""
+    """What a job's outcome did: pieces now on the target tier, and its pieces that are on no tier any more."""
 
     landed: tuple[Piece, ...]
     dropped: tuple[Piece, ...]

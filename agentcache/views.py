@@ -55,7 +55,7 @@ class CoreStats:
     """Counts that a core answers in O(pools)."""
 
     pools: tuple[PoolCount, ...]
-    nodes: int
+    pages: int
     leases: int
     jobs: int
     sessions: int

@@ -89,6 +89,7 @@ def check_counts(driver: Driver, places: Residency) -> None:
     for held in places.values():
         owned.update(held.keys())
     stats = driver.core.stats()
+    assert stats.pages == len(places)
     counted = {(count.pool.component, count.pool.tier): count.cached for count in stats.pools if count.cached}
     assert counted == dict(owned)
     assert stats.leases == len(driver.leases)

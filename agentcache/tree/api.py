@@ -4,9 +4,12 @@
 and the order of eviction. It knows slots as integers and never touches memory. Every call is synchronous and total:
 an error changes nothing. Mutating calls take `now_ns` (monotonic) and return plain values with effects.
 
-Caller, of every method: apply the effects in order before the next call.
+Caller, of every method: apply the effects in order before the next call, which may come from any thread.
 Implementer, of every method: results, effects, victims and events depend on positions, never on how the
-implementation cuts paths into nodes.
+implementation cuts paths into nodes. Pieces come in spec order, then by position.
+Errors, of every method: IN_USE while another call of the same core runs (on a second thread, or from an argument's
+own code); BAD_REQUEST for times, generations, sequence numbers and priorities beyond 64 bits. Counts that are only
+compared (`limit`, `want`, `room`, `through_generation`) may be of any size.
 """
 
 from dataclasses import dataclass
@@ -93,7 +96,7 @@ class Lookup(Protocol):
         """Vote on the deepest reusable boundary of `key`, not beyond `limit` tokens, and mark its regions used.
 
         Implementer  topology does not change; exactly the pieces of the regions at `any_tier` become recent
-        Errors       UNALIGNED when the key is not whole pages
+        Errors       BAD_REQUEST when the tokens are not one flat int32 array, UNALIGNED when they are not whole pages
         """
 
     def peek(self, key: Key, limit: int) -> MatchResult:
@@ -105,13 +108,15 @@ class Lookup(Protocol):
         Caller       owns every slot that comes back in `kept`, none other
         Implementer  present copies win: an incoming slot for a present place is a duplicate and freed; absent data
                      (a tombstoned window, a FULL page that is on the host only) is revived from the offer
-        Errors       UNALIGNED, BAD_INSERT (slots do not fit the range), UNKNOWN_COMPONENT, LEASE_REUSED
+        Errors       as `match`; UNALIGNED for pieces, too; BAD_INSERT (slots do not fit the range, are below 0, given
+                     twice, or owned by the tree already), UNKNOWN_COMPONENT, LEASE_REUSED
         """
 
     def lock(self, boundary: Boundary, now_ns: int) -> Locked:
         """Protect every component's region at `boundary` on the device and name its slots.
 
-        Errors  STALE_BOUNDARY; NOT_RESIDENT when a region is not on the device
+        Errors  STALE_BOUNDARY (of another epoch or core, or no position on its node's path); NOT_RESIDENT when a region
+                is not on the device
         """
 
     def relock(self, lease: Lease, boundary: Boundary, now_ns: int) -> Locked:
@@ -144,12 +149,16 @@ class Tiering(Protocol):
         """Name the pieces of the regions at `boundary` that are on `source` and not on `target`, and protect them.
 
         With target EXTERNAL residency is not in the tree: all pieces on `source` are named.
+
+        Errors  STALE_BOUNDARY; BAD_INSERT when that is no way down between tiers that are there
         """
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
         """Name the pieces of the regions at `boundary` that `target` lacks and `source` has; protect both sides.
 
         The lease covers the part of the regions that is on the device already.
+
+        Errors  STALE_BOUNDARY; NOT_RESIDENT when a region is on no tier; BAD_INSERT but for host to device
         """
 
     def commit(self, job: Job, landed: tuple[Piece, ...], now_ns: int) -> Committed:
@@ -158,7 +167,8 @@ class Tiering(Protocol):
         Implementer  FULL keeps its longest contiguous landed part; landed aux pieces without FULL below are freed;
                      a leaving piece that did not land is dropped with its subtree, unless locked or used meanwhile,
                      or with a lease or job below it
-        Errors       UNKNOWN_JOB
+                     `dropped` names every piece of the job that is on no tier any more
+        Errors       UNKNOWN_JOB; BAD_INSERT when `landed` is no part of the job, or its slots are not its own
         """
 
 

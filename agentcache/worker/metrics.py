@@ -121,7 +121,7 @@ def _sessions(stats: CacheStats) -> Iterator[Metric]:
     yield _gauge("session_tombstones", "Closed sessions remembered", sessions.tombstones)
     yield _gauge("open_references", "Markers of open sessions", stats.open_references)
     yield _gauge("active_turns", "Turns that hold a lease", stats.active_turns)
-    yield _gauge("tree_nodes", "Nodes of the prefix tree", stats.nodes)
+    yield _gauge("tree_pages", "Pages of the prefix tree", stats.tree_pages)
     yield _total("sessions_opened", "Sessions opened, reopening included", sessions.opened)
     yield _total("sessions_closed", "Sessions closed", sessions.closed)
     yield _total("sessions_expired", "Sessions whose idle lease ran out", sessions.expired)

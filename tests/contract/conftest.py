@@ -7,6 +7,7 @@ import pytest
 
 from tests.builders import CORES, MakeCore, config_of
 from tests.check import check_all
+from tests.contract.world import World, world_of
 from tests.driver import Driver
 
 Drive = Callable[..., Driver]
@@ -34,3 +35,8 @@ def drive(make_core: MakeCore) -> Iterator[Drive]:
     yield start
     for driver in made:
         check_all(driver)
+
+
+@pytest.fixture
+def world(drive: Drive) -> World:
+    return world_of(drive("SM", page=4, host_tier=True))

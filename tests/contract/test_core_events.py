@@ -31,6 +31,14 @@ def replayed(events: list[Event]) -> Index:
     return index
 
 
+def in_order(events: list[Event]) -> bool:
+    """Of one call: what was stored, then at most one removal a tier, the device first."""
+    removed = [event.tier for event in events if event.kind is EventKind.REMOVED]
+    kinds = [event.kind for event in events]
+    sorted_kinds = sorted(kinds, key=(EventKind.STORED, EventKind.REMOVED, EventKind.CLEARED).index)
+    return kinds == sorted_kinds and removed in ([], [*TierName][:1], [*TierName][:2], [TierName.HOST])
+
+
 def in_tree(driver: Driver) -> Index:
     spaces = {space.digest().hex(): space for space in (HOME, AWAY)}
     index: Index = {TierName.DEVICE: set(), TierName.HOST: set()}
@@ -92,8 +100,14 @@ def test_removed_pages_are_named(drive: Drive) -> None:
 def test_an_index_from_events_equals_the_tree(drive: Drive, write_back: bool) -> None:
     driver = drive("SM", page=4, emit_events=True, host_tier=True, write_back=write_back, host_slots=6)
 
+    told = 0
+
     def agree() -> None:
+        """After each call that may tell something."""
+        nonlocal told
         assert replayed(driver.events) == in_tree(driver)
+        assert in_order(driver.events[told:])
+        told = len(driver.events)
 
     for letters in ("abcd", "abxy", "pqr"):
         driver.insert(pages_of(letters, 4))
@@ -119,6 +133,22 @@ def test_an_index_from_events_equals_the_tree(drive: Drive, write_back: bool) ->
     driver.clear()
     agree()
     assert replayed(driver.events) == {TierName.DEVICE: set(), TierName.HOST: set()}
+
+
+def test_removals_of_one_call_are_one_event_a_tier(drive: Drive) -> None:
+    """Branches that leave in turns, from device and host: whoever listens hears of each tier once."""
+    driver = drive(page=4, emit_events=True, host_tier=True)
+    keys = [pages_of(letters, 4, AWAY) for letters in ("abc", "abx", "pq")]
+    for key in keys:
+        driver.insert(key, tier=TierName.HOST)
+        driver.insert(key)
+    driver.insert(pages_of("abc", 4, HOME))
+    driver.events.clear()
+    driver.clear(AWAY)
+    hashes = {digest for key in keys for digest in page_hashes(key, 4)}
+    told = [(event.kind, event.tier, set(event.hashes)) for event in driver.events]
+    assert told == [(EventKind.REMOVED, tier, hashes) for tier in (TierName.DEVICE, TierName.HOST)]
+    assert all(len(event.hashes) == 6 for event in driver.events)
 
 
 def test_clear_is_told_for_every_tier(drive: Drive) -> None:

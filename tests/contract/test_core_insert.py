@@ -18,7 +18,7 @@ from agentcache.types import (
     Lease,
     TierName,
 )
-from tests.builders import HOME, interval, pages_of, piece, slots_of, state
+from tests.builders import HOME, SWA2, interval, pages_of, piece, slots_of, state
 from tests.contract.conftest import Drive
 from tests.contract.reading import counts, ends, refused
 
@@ -63,6 +63,20 @@ def test_offer_is_cut_at_the_deepest_boundary_that_votes(drive: Drive) -> None:
     assert counts(answer.taken) == {FULL: 2, SWA: 2, MAMBA: 1}
     assert counts(answer.kept) == {FULL: 2, SWA: 1, MAMBA: 1}
     assert driver.depth(key) == 8
+
+
+def test_pieces_come_in_spec_order_and_then_by_position(drive: Drive) -> None:
+    """Whatever the order of the offer."""
+    driver, key = drive("SLM", page=4, host_tier=True), pages_of("abcd", 4)
+    pieces = (state(16, 9), state(4, 8), interval(8, 16, [8, 9], SWA2), interval(0, 4, [7], SWA2))
+    answer = driver.core.insert(key, Insert(slots_of([1, 2, 3, 4]), pieces), driver.tick())
+    kept = [(part.component, part.start, part.end) for part in answer.kept]
+    assert kept == [(FULL, 0, 16), (SWA2, 0, 4), (SWA2, 8, 16), (MAMBA, 4, 4), (MAMBA, 16, 16)]
+    driver.insert(key)
+    job = driver.backup(key).job
+    assert job is not None
+    assert [part.component for part in job.pieces] == [FULL, SWA, SWA2, MAMBA]
+    driver.commit(job)
 
 
 def test_nothing_votes_so_everything_is_kept(drive: Drive) -> None:

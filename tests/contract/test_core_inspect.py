@@ -77,7 +77,7 @@ def test_stats_count_owned_protected_and_referenced(drive: Drive) -> None:
     )
     assert (full.cached, full.protected, full.referenced) == (4, 2, 4)
     assert (states.cached, states.protected, states.referenced) == (4, 1, 1)
-    assert (stats.leases, stats.jobs, stats.sessions, stats.markers) == (1, 0, 1, 1)
+    assert (stats.pages, stats.leases, stats.jobs, stats.sessions, stats.markers) == (4, 1, 0, 1, 1)
     driver.unlock(held)
 
 

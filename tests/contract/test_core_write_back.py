@@ -3,8 +3,8 @@
 import pytest
 
 from agentcache.keys import Key
-from agentcache.types import FULL, MAMBA, SWA, Free, Job, Move, TierName
-from tests.builders import pages_of
+from agentcache.types import FULL, MAMBA, SWA, ComponentName, Free, Job, Move, Piece, TierName
+from tests.builders import SWA2, pages_of
 from tests.contract.conftest import Drive
 from tests.contract.reading import counts, ends
 from tests.driver import Driver
@@ -15,6 +15,10 @@ HOST, DEVICE = TierName.HOST, TierName.DEVICE
 def only_job(driver: Driver) -> Job:
     (flight,) = driver.flights.values()
     return flight.job
+
+
+def named(pieces: tuple[Piece, ...]) -> list[tuple[ComponentName, int, int, list[int]]]:
+    return [(part.component, part.start, part.end, part.slots.tolist()) for part in pieces]
 
 
 def test_eviction_demotes_where_there_is_room(drive: Drive) -> None:
@@ -81,6 +85,34 @@ def test_what_did_not_land_is_dropped(drive: Drive) -> None:
     answer = driver.commit(only_job(driver), lambda _piece, _end: False)
     assert counts(answer.dropped).get(FULL) == 1
     assert driver.peek(key).any_tier.length == 8
+
+
+def test_what_goes_with_a_page_above_it_is_named_as_dropped(drive: Drive) -> None:
+    """b did not land: c and d go with it, though their copies arrived, and so does all that lay on the three."""
+    driver, key = drive("SLM", page=4, host_tier=True, write_back=True), pages_of("abcd", 4)
+    driver.insert(key)
+    driver.evict(FULL, 3)
+    job = only_job(driver)
+    assert counts(job.pieces) == {FULL: 3, SWA: 3, SWA2: 3, MAMBA: 3}
+    answer = driver.commit(job, lambda piece, end: piece.component != FULL or end != 8)
+    assert answer.landed == ()
+    assert named(answer.dropped) == named(job.pieces)
+    assert driver.peek(key).any_tier.length == 4
+
+
+def test_what_the_host_has_meanwhile_is_not_dropped(drive: Drive) -> None:
+    """c is sent off, then a backup of the same page lands first: c leaves the device and is on the host."""
+    driver, key = drive("SM", page=4, host_tier=True, write_back=True), pages_of("abc", 4)
+    driver.insert(key)
+    driver.evict(FULL, 1)
+    job = only_job(driver)
+    backup = driver.backup(key).job
+    assert backup is not None
+    driver.commit(backup)
+    answer = driver.commit(job, lambda _piece, _end: False)
+    assert (answer.landed, answer.dropped) == ((), ())
+    assert [ends(driver, key, name) for name in (FULL, SWA, MAMBA)] == [[4, 8], [4, 8], [4, 8]]
+    assert [ends(driver, key, name, HOST) for name in (FULL, SWA, MAMBA)] == [[4, 8, 12], [12], [12]]
 
 
 def test_a_state_that_did_not_land_is_dropped_alone(drive: Drive) -> None:

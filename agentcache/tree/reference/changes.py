@@ -1,10 +1,12 @@
 """What one call did, collected as the effects that the cache will apply."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from agentcache.tree.api import CoreConfig
 from agentcache.tree.reference.node import Node
 from agentcache.types import (
-    FULL,
     ComponentName,
     Effect,
     Effects,
@@ -31,7 +33,9 @@ class Changes:
 
     def __init__(self) -> None:
         self._steps: list[dict[PoolName, list[int]] | Job] = []
-        self._events: list[tuple[EventKind, TierName, list[Node]]] = []
+        self._stored: list[tuple[TierName, list[Node]]] = []
+        self._removed: dict[TierName, list[Node]] = {}
+        self._cleared: tuple[TierName, ...] = ()
         self.dropped = False
         self.disturbed: dict[SessionId, None] = {}  # sessions that referenced what was dropped
 
@@ -46,22 +50,18 @@ class Changes:
         self._steps.append(job)
 
     def stored(self, node: Node, tier: TierName) -> None:
-        last = self._events[-1] if self._events else None
-        if last and last[:2] == (EventKind.STORED, tier) and last[2][-1] is node.parent:
-            last[2].append(node)
+        tier_of_last, nodes = self._stored[-1] if self._stored else (None, [])
+        if tier_of_last is tier and nodes[-1] is node.parent:
+            nodes.append(node)
         else:
-            self._events.append((EventKind.STORED, tier, [node]))
+            self._stored.append((tier, [node]))
 
     def removed(self, node: Node, tier: TierName) -> None:
-        last = self._events[-1] if self._events else None
-        if last and last[:2] == (EventKind.REMOVED, tier):
-            last[2].append(node)
-        else:
-            self._events.append((EventKind.REMOVED, tier, [node]))
+        self._removed.setdefault(tier, []).append(node)
 
     def cleared(self, tiers: tuple[TierName, ...]) -> None:
         """Everything went: one event a tier replaces the removals."""
-        self._events = [(EventKind.CLEARED, tier, []) for tier in tiers]
+        self._removed, self._cleared = {}, tiers
 
     def effects(self, emit_events: bool) -> Effects:
         steps: list[Effect] = []
@@ -71,30 +71,44 @@ class Changes:
             else:
                 steps += [Free(pool, slots_of(slots)) for pool, slots in step.items()]
         if emit_events:
-            steps += [Emit(_event(*event)) for event in self._events]
+            steps += [Emit(event) for event in self._events()]
         return tuple(steps)
 
+    def _events(self) -> Iterator[Event]:
+        """What was stored, then what was removed: at most one event a tier."""
+        for tier, nodes in self._stored:
+            yield _stored_event(tier, nodes)
+        for tier in TierName:
+            if tier in self._removed:
+                yield Event(EventKind.REMOVED, tier, _digests(self._removed[tier]))
+        for tier in self._cleared:
+            yield Event(EventKind.CLEARED, tier)
 
-def _event(kind: EventKind, tier: TierName, nodes: list[Node]) -> Event:
-    hashes = tuple(node.digest() for node in nodes)
-    if kind is not EventKind.STORED:
-        return Event(kind, tier, hashes)
+
+def _digests(nodes: list[Node]) -> tuple[bytes, ...]:
+    return tuple(node.digest() for node in nodes)
+
+
+def _stored_event(tier: TierName, nodes: list[Node]) -> Event:
     above = nodes[0].above
     tokens = np.frombuffer(b"".join(node.edge for node in nodes), dtype="<i4")
-    return Event(kind, tier, hashes, above.digest() if above.end else None, tuple(tokens.tolist()))
+    parent = above.digest() if above.end else None
+    return Event(EventKind.STORED, tier, _digests(nodes), parent, tuple(tokens.tolist()))
 
 
 class Pieces:
-    """Gathers single page positions of one path into pieces, one per contiguous run and component."""
+    """Gathers single page positions of one path into pieces, one per contiguous run, in spec order."""
 
-    def __init__(self, page_tokens: int) -> None:
-        self._page_tokens = page_tokens
-        self._runs: dict[ComponentName, list[tuple[int, int, list[int]]]] = {}
+    def __init__(self, config: CoreConfig) -> None:
+        self._page_tokens = config.page_tokens
+        self._runs: dict[ComponentName, list[tuple[int, int, list[int]]]] = {
+            spec.name: [] for spec in config.specs
+        }
 
     def add(self, name: ComponentName, node_end: int, slot: int, is_state: bool) -> None:
         """Positions of one component must come shallowest first."""
         start = node_end if is_state else node_end - self._page_tokens
-        runs = self._runs.setdefault(name, [])
+        runs = self._runs[name]
         if runs and not is_state and runs[-1][1] == start:
             begin, _, slots = runs[-1]
             slots.append(slot)
@@ -103,10 +117,8 @@ class Pieces:
             runs.append((start, node_end, [slot]))
 
     def build(self) -> tuple[Piece, ...]:
-        """FULL first, then the components in the order in which they came."""
-        names = sorted(self._runs, key=lambda name: name != FULL)
         return tuple(
             Piece(name, start, end, slots_of(slots))
-            for name in names
-            for start, end, slots in self._runs[name]
+            for name, runs in self._runs.items()
+            for start, end, slots in runs
         )

@@ -1,11 +1,14 @@
 """`ReferenceCore`: the tree contract, written to be read. The specification that the native core is judged by."""
 
+import threading
 from collections.abc import Sequence
 
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key, Namespace
 from agentcache.tree.api import CoreConfig, Order
 from agentcache.tree.reference import checking
+from agentcache.tree.reference.alone import alone
+from agentcache.tree.reference.arguments import demand_numbers, demand_wait, room_of, saturated
 from agentcache.tree.reference.changes import Changes
 from agentcache.tree.reference.closing import demote_released, drop_released
 from agentcache.tree.reference.component import TreeComponent, component_for
@@ -44,10 +47,12 @@ from agentcache.views import CoreStats, Snapshot
 DEVICE, HOST, EXTERNAL = TierName.DEVICE, TierName.HOST, TierName.EXTERNAL
 
 
+@alone
 class ReferenceCore:
     """The obvious tree: one node a page. `components` replaces those that the specs' rules name."""
 
     def __init__(self, config: CoreConfig, components: Sequence[TreeComponent] | None = None) -> None:
+        self.running = threading.Lock()
         self._config = config
         built = tuple(components or (component_for(spec, config.page_tokens) for spec in config.specs))
         self._trie = PageTrie(config, built)
@@ -62,7 +67,7 @@ class ReferenceCore:
     # -- Lookup
 
     def match(self, key: Key, limit: int, now_ns: int) -> MatchResult:
-        self._trie.tick += 1
+        self._trie.begin(now_ns)
         result = match(self._trie, key, limit)
         node = self._trie.node(result.any_tier)
         self._trie.touch(node, node.end, now_ns, hit=True)
@@ -72,18 +77,19 @@ class ReferenceCore:
         return match(self._trie, key, limit)
 
     def insert(self, key: Key, offer: Insert, now_ns: int) -> Inserted:
-        self._trie.tick += 1
+        self._trie.begin(now_ns)
         return insert(self._trie, self._leases, key, offer, now_ns)
 
     def lock(self, boundary: Boundary, now_ns: int) -> Locked:
-        self._trie.tick += 1
+        self._trie.begin(now_ns)
         return self._leases.lock(boundary)
 
     def relock(self, lease: Lease, boundary: Boundary, now_ns: int) -> Locked:
-        self._trie.tick += 1
+        self._trie.begin(now_ns)
         return self._leases.relock(lease, boundary)
 
     def unlock(self, lease: Lease, component: ComponentName | None, now_ns: int) -> None:
+        self._trie.begin(now_ns)
         self._leases.unlock(lease, component)
 
     def evict(
@@ -94,13 +100,14 @@ class ReferenceCore:
         room: dict[ComponentName, int],
         now_ns: int,
     ) -> Evicted:
+        self._trie.begin(now_ns)
         self._trie.component(component)
-        if tier not in self._config.tiers or want <= 0:
-            return Evicted(0, 0, max(0, want))
-        self._trie.tick += 1
+        want = max(0, saturated(want))
+        if tier not in self._config.tiers or not want:
+            return Evicted(0, 0, want)
         self._markers.advance(now_ns)
         changes = Changes()
-        eviction = Eviction(self._trie, self._jobs, component, (tier, room), changes)
+        eviction = Eviction(self._trie, self._jobs, component, (tier, room_of(room)), changes)
         freed, moving = eviction.run(want)
         self._close_call(changes)
         effects = changes.effects(self._config.emit_events)
@@ -109,16 +116,20 @@ class ReferenceCore:
     # -- Tiering
 
     def plan_backup(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
+        self._trie.begin(now_ns)
+        node = self._trie.node(boundary)
         routes = ((DEVICE, HOST), (DEVICE, EXTERNAL), (HOST, EXTERNAL))
         if (source, target) not in routes or not {source, target} <= {*self._config.tiers, EXTERNAL}:
             raise CacheError(
                 Kind.BAD_INSERT, "a backup goes down to a tier that is there", source=source, target=target
             )
         changes = Changes()
-        job = self._jobs.plan_region(self._trie.node(boundary), source, target, changes)
+        job = self._jobs.plan_region(node, source, target, changes)
         return Planned(job, None, changes.effects(False))
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
+        self._trie.begin(now_ns)
+        node = self._trie.node(boundary)
         if (source, target) != (HOST, DEVICE) or HOST not in self._config.tiers:
             raise CacheError(
                 Kind.BAD_INSERT,
@@ -126,7 +137,6 @@ class ReferenceCore:
                 source=source,
                 target=target,
             )
-        node = self._trie.node(boundary)
         self._jobs.demand_region(node)
         changes = Changes()
         job = self._jobs.plan_region(node, source, target, changes)
@@ -135,7 +145,7 @@ class ReferenceCore:
         return Planned(job, lease, changes.effects(False))
 
     def commit(self, job: Job, landed: tuple[Piece, ...], now_ns: int) -> Committed:
-        self._trie.tick += 1
+        self._trie.begin(now_ns)
         changes = Changes()
         settled = self._jobs.commit(job, landed, changes)
         self._close_call(changes)
@@ -144,6 +154,8 @@ class ReferenceCore:
     # -- Sessions
 
     def reference(self, session: SessionId, generation: int, turn: Turn, now_ns: int) -> Released:
+        self._trie.begin(now_ns)
+        demand_numbers(generation=generation, start_seq=turn.start_seq, finish_seq=turn.finish_seq)
         nodes = (self._trie.named(turn.frontier), self._trie.named(turn.alternate))
         gone = self._markers.register(session, generation, turn, nodes)
         return Released(ReleaseMode.RELEASE, held_slots(gone, self._trie), 0)
@@ -155,6 +167,7 @@ class ReferenceCore:
         mode: ReleaseMode,
         now_ns: int,
     ) -> Released:
+        self._trie.begin(now_ns)
         changes = Changes()
         ending = [
             marker for marker in self._markers.markers(session) if marker.generation <= through_generation
@@ -162,7 +175,6 @@ class ReferenceCore:
         if mode is ReleaseMode.PREVIEW:
             gone = self._markers.would_drop(session, through_generation)
             return Released(mode, held_slots(gone, self._trie), len(ending))
-        self._trie.tick += 1
         if mode is ReleaseMode.DEMOTE and not self._config.host_tier:
             mode = ReleaseMode.RELEASE
         gone = self._markers.drop_through(session, through_generation)
@@ -175,6 +187,8 @@ class ReferenceCore:
         return Released(mode, held, len(ending), changes.effects(self._config.emit_events))
 
     def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
+        self._trie.begin(now_ns)
+        demand_wait(wait)
         if self._config.order is Order.ERT:
             self._markers.expect(session, wait)
 
@@ -190,6 +204,7 @@ class ReferenceCore:
         return stats(self._trie, self._markers, len(self._leases), len(self._jobs))
 
     def clear(self, namespace: Namespace | None, now_ns: int) -> Released:
+        self._trie.begin(now_ns)
         if len(self._leases) or len(self._jobs):
             raise CacheError(
                 Kind.IN_USE,

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key
+from agentcache.tree.reference.arguments import RawKey, demand_numbers, demand_once, raw_key, slots_by_end
 from agentcache.tree.reference.changes import Changes, Pieces
 from agentcache.tree.reference.leases import LeaseTable
-from agentcache.tree.reference.node import Node, child_key
+from agentcache.tree.reference.node import Node, child_key, upward
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.vote import Ballot, deepest_votable
 from agentcache.types import (
@@ -25,7 +26,7 @@ from agentcache.types import (
 class Offer:
     """A validated insert: the base it continues, and per page end the offered slot of each component."""
 
-    key: Key
+    key: RawKey
     base: Node
     tier: TierName
     now_ns: int
@@ -37,7 +38,7 @@ def insert(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, now_ns
     offer = _validated(trie, leases, key, request, now_ns)
     frontier_end = _frontier_end(trie, offer)
     changes = Changes()
-    taken, kept = Pieces(trie.config.page_tokens), Pieces(trie.config.page_tokens)
+    taken, kept = Pieces(trie.config), Pieces(trie.config)
     node = offer.base
     for end in sorted(offer.slots):
         if end <= frontier_end:
@@ -49,14 +50,20 @@ def insert(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, now_ns
         node = node.above
     trie.touch(node, node.end, now_ns, hit=False)
     if request.priority:
-        trie.raise_priority(node, request.priority)
+        _raise_priority(trie, node, request.priority)
     return Inserted(
         trie.boundary(node), taken.build(), kept.build(), changes.effects(trie.config.emit_events)
     )
 
 
+def _raise_priority(trie: PageTrie, node: Node, priority: int) -> None:
+    for at in upward(node):
+        at.priority = max(at.priority, priority)
+        trie.ranking.mark(at)
+
+
 def _child(trie: PageTrie, parent: Node, offer: Offer, end: int) -> Node:
-    page = offer.key.tokens[end - trie.config.page_tokens : end].tobytes()
+    page = offer.key.page(end, trie.config.page_tokens)
     child = parent.children.get(child_key(parent, offer.key.namespace, page))
     return child or trie.grow(parent, offer.key.namespace, page)
 
@@ -101,11 +108,9 @@ def _resident_with(offered: dict[ComponentName, int], stored: Node | None) -> Ca
 # -- validation: an error changes nothing
 
 
-def _validated(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, now_ns: int) -> Offer:
-    page = trie.config.page_tokens
+def _validated(trie: PageTrie, leases: LeaseTable, asked: Key, request: Insert, now_ns: int) -> Offer:
+    key = raw_key(asked, trie.config.page_tokens)
     base = leases.record(request.after).node if request.after else trie.origin
-    if len(key) % page:
-        raise CacheError(Kind.UNALIGNED, "a key is whole pages; cut it with keys.page_key", tokens=len(key))
     if request.tier not in trie.config.tiers:
         raise CacheError(Kind.BAD_INSERT, "this tree does not keep residency of that tier", tier=request.tier)
     if len(key) < base.end or (base.end and base.namespace != key.namespace):
@@ -117,28 +122,22 @@ def _validated(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, no
             raise CacheError(Kind.BAD_INSERT, "FULL slots go into `full`, not into `pieces`")
         _add(trie, offer, piece)
     _refuse_owned(trie, offer)
+    demand_numbers(priority=request.priority)
     return offer
 
 
 def _add(trie: PageTrie, offer: Offer, piece: Piece) -> None:
     """Spread a piece over its page ends."""
     component, page = trie.component(piece.component), trie.config.page_tokens
+    if not 0 <= piece.start <= piece.end <= len(offer.key):
+        raise CacheError(
+            Kind.BAD_INSERT, "pieces lie within the key", component=piece.component, start=piece.start
+        )
     if piece.start % page or piece.end % page:
         raise CacheError(
             Kind.UNALIGNED, "pieces are whole pages", component=piece.component, start=piece.start
         )
-    first = piece.end if component.is_state else piece.start + page
-    ends = range(first, piece.end + 1, page)
-    if len(ends) != len(piece.slots) or (component.is_state and piece.start != piece.end):
-        raise CacheError(
-            Kind.BAD_INSERT,
-            "one slot a page, or one state with start == end",
-            component=piece.component,
-            start=piece.start,
-            end=piece.end,
-            slots=len(piece.slots),
-        )
-    for end, slot in zip(ends, piece.slots.tolist(), strict=True):
+    for end, slot in slots_by_end(piece, component.is_state, page):
         if not component.can_lie_at(end):
             raise CacheError(Kind.UNALIGNED, "no state can lie here", component=piece.component, position=end)
         here = offer.slots.setdefault(end, {})
@@ -154,9 +153,8 @@ def _add(trie: PageTrie, offer: Offer, piece: Piece) -> None:
 
 def _refuse_owned(trie: PageTrie, offer: Offer) -> None:
     """A slot has one owner: refuse slots that the tree has already, or that are offered twice."""
-    seen: set[tuple[ComponentName, int]] = set()
-    for here in offer.slots.values():
-        for name, slot in here.items():
-            if slot in trie.owners[PoolName(name, offer.tier)] or (name, slot) in seen:
-                raise CacheError(Kind.BAD_INSERT, "this slot has an owner already", component=name, slot=slot)
-            seen.add((name, slot))
+    offered = [place for here in offer.slots.values() for place in here.items()]
+    for name, slot in offered:
+        if slot in trie.owners[PoolName(name, offer.tier)]:
+            raise CacheError(Kind.BAD_INSERT, "this slot has an owner already", component=name, slot=slot)
+    demand_once(offered, "slot")

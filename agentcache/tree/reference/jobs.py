@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agentcache.errors import CacheError, Kind
+from agentcache.tree.instances import first_number
+from agentcache.tree.reference.arguments import demand_once, slots_by_end
 from agentcache.tree.reference.changes import Changes, Pieces
 from agentcache.tree.reference.node import Node, upward
 from agentcache.tree.reference.ranking import protected
@@ -40,7 +42,7 @@ class JobTable:
     def __init__(self, trie: PageTrie) -> None:
         self._trie = trie
         self._records: dict[int, JobRecord] = {}
-        self._next = 1
+        self._next = first_number(trie.instance)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -87,8 +89,8 @@ class JobTable:
         """Claim these places of one path on the route's source and emit the Move."""
         if not places:
             return None
-        ordered = sorted(places, key=lambda place: (place[0].end, place[1] != FULL, place[1]))
-        pieces = Pieces(self._trie.config.page_tokens)
+        ordered = sorted(places, key=lambda place: (place[0].end, place[1] != FULL))
+        pieces = Pieces(self._trie.config)
         for node, name in ordered:
             state = self._trie.component(name).is_state
             pieces.add(name, node.end, node.cells[name].slots[route[0]], state)
@@ -124,7 +126,7 @@ class JobTable:
         if record.job.target is not EXTERNAL:
             settlement.run()
         settlement.strip()
-        return Committed(settlement.landed.build(), settlement.dropped.build())
+        return Committed(settlement.landed.build(), settlement.dropped())
 
     def _arrived(self, job: Job, landed: tuple[Piece, ...]) -> tuple[JobRecord, dict[Place, int]]:
         """The record and the destination slot of each landed place. Errors: UNKNOWN_JOB, BAD_INSERT."""
@@ -133,26 +135,26 @@ class JobTable:
             raise CacheError(
                 Kind.UNKNOWN_JOB, "this job is not in flight; commit a job once", number=job.number
             )
-        arrivals: dict[Place, int] = {}
-        for piece in landed:
-            component, page = self._trie.component(piece.component), self._trie.config.page_tokens
-            ends = range(piece.end if component.is_state else piece.start + page, piece.end + 1, page)
-            if len(ends) != len(piece.slots):
-                raise CacheError(Kind.BAD_INSERT, "one destination slot for each landed place", piece=piece)
-            arrivals.update(
-                {(end, piece.component): slot for end, slot in zip(ends, piece.slots.tolist(), strict=True)}
+        owned = self._trie.owners  # what lies on EXTERNAL is not in the tree
+        arrived = [
+            (end, piece.component, slot)
+            for piece in landed
+            for end, slot in slots_by_end(
+                piece, self._trie.component(piece.component).is_state, self._trie.config.page_tokens
             )
-        owners = self._trie.owners
-        for (end, name), slot in arrivals.items():
-            owned = record.job.target is not EXTERNAL and slot in owners[PoolName(name, record.job.target)]
-            if (end, name) not in record.places or owned:
+        ]
+        for end, name, slot in arrived:
+            pool = PoolName(name, record.job.target)
+            if (end, name) not in record.places or slot in owned.get(pool, ()):
                 raise CacheError(
                     Kind.BAD_INSERT,
                     "landed pieces are parts of the job, in new slots",
                     component=name,
                     position=end,
                 )
-        return record, arrivals
+        demand_once([(name, end) for end, name, _ in arrived], "position")
+        demand_once([(name, slot) for _, name, slot in arrived], "slot")
+        return record, {(end, name): slot for end, name, slot in arrived}
 
 
 def _with_ancestors(nodes: Iterable[Node]) -> set[Node]:
@@ -176,8 +178,19 @@ class Settlement:
         self._record = record
         self._arrivals = arrivals
         self._changes = changes
-        self.landed = Pieces(trie.config.page_tokens)
-        self.dropped = Pieces(trie.config.page_tokens)
+        self._sources = {
+            place: node.cells[place[1]].slots[record.job.source] for place, node in record.places.items()
+        }
+        self.landed = Pieces(trie.config)
+
+    def dropped(self) -> tuple[Piece, ...]:
+        """The pieces of the job that are on no tier any more, with the slots that they had."""
+        pieces = Pieces(self._trie.config)
+        for (end, name), node in self._record.places.items():
+            if not node.anywhere(name):
+                slot = self._sources[end, name]
+                pieces.add(name, end, slot, self._trie.component(name).is_state)
+        return pieces.build()
 
     def run(self) -> None:
         for place, node in self._record.places.items():
@@ -192,12 +205,8 @@ class Settlement:
         """Aux data whose FULL left the device while jobs read them go with the last of these jobs."""
         for (_, name), node in self._record.places.items():
             stays = not self._trie.holds(node) or node.has(FULL, DEVICE) or protected(node, name, DEVICE)
-            if stays or not node.has(name, DEVICE):
-                continue
-            if not node.has(name, HOST):
-                state = self._trie.component(name).is_state
-                self.dropped.add(name, node.end, node.cells[name].slots[DEVICE], state)
-            self._trie.lose(node, name, DEVICE, self._changes)
+            if not stays and node.has(name, DEVICE):
+                self._trie.lose(node, name, DEVICE, self._changes)
 
     def _arrive(self, node: Node, name: ComponentName, slot: int) -> None:
         target = self._record.job.target
@@ -220,10 +229,8 @@ class Settlement:
 
     def _drop(self, node: Node, name: ComponentName) -> None:
         """A piece that was sent off and did not land goes, a FULL page with all below it."""
-        if not self._trie.holds(node) or self._busy(node, name) or (name == FULL and node.jobs_below):
-            return
-        state = self._trie.component(name).is_state
-        self.dropped.add(name, node.end, node.cells[name].slots[DEVICE], state)
+        if not node.has(name, DEVICE) or self._busy(node, name) or (name == FULL and node.jobs_below):
+            return  # gone with a page above, or needed
         if name == FULL:
             self._leave_device(node)
         else:

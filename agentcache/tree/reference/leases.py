@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from agentcache.errors import CacheError, Kind
+from agentcache.tree.instances import first_number
 from agentcache.tree.reference.changes import slots_of
 from agentcache.tree.reference.node import Node, region_nodes
 from agentcache.tree.reference.trie import PageTrie
@@ -32,7 +33,7 @@ class LeaseTable:
     def __init__(self, trie: PageTrie) -> None:
         self._trie = trie
         self._records: dict[int, LeaseRecord] = {}
-        self._next = 1
+        self._next = first_number(trie.instance)
 
     def __len__(self) -> int:
         return len(self._records)

@@ -1,7 +1,7 @@
 """Match: one walk, two votes (on the device; on device or host), and why the first is not deeper."""
 
-from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key
+from agentcache.tree.reference.arguments import raw_key, saturated
 from agentcache.tree.reference.component import TreeComponent
 from agentcache.tree.reference.node import Node
 from agentcache.tree.reference.trie import PageTrie
@@ -9,10 +9,9 @@ from agentcache.tree.reference.vote import Ballot
 from agentcache.types import FULL, MatchResult, Miss, MissReason, TierName
 
 
-def match(trie: PageTrie, key: Key, limit: int) -> MatchResult:
+def match(trie: PageTrie, asked: Key, limit: int) -> MatchResult:
     """`Lookup.peek` of the contract. Topology and recency stay."""
-    if len(key) % trie.config.page_tokens:
-        raise CacheError(Kind.UNALIGNED, "a key is whole pages; cut it with keys.page_key", tokens=len(key))
+    key, limit = raw_key(asked, trie.config.page_tokens), saturated(limit)
     on_device, on_any = Ballot(trie.components), Ballot(trie.components)
     device = deepest = last = trie.origin
     refused: tuple[list[TreeComponent], list[TreeComponent]] = ([], [])

@@ -7,7 +7,7 @@ nodes, nothing is ever split, and every count is by position by construction (de
 from collections.abc import Iterator
 
 from agentcache.keys import Namespace, chain
-from agentcache.types import ComponentName, NodeRef, Region, SessionId, TierName
+from agentcache.types import ComponentName, Region, SessionId, TierName
 
 
 class Cell:
@@ -73,11 +73,6 @@ class Node:
         self.priority = 0
         self.jobs_below = 0  # jobs with a claim at or below this node
         self._digest = b""
-
-    @property
-    def ref(self) -> NodeRef:
-        """Serials are never reused, so one generation is enough here."""
-        return NodeRef(self.serial, 0)
 
     @property
     def above(self) -> "Node":

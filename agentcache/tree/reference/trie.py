@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 
 from agentcache.errors import CacheError, Kind
-from agentcache.keys import Key, Namespace
+from agentcache.keys import Namespace
 from agentcache.tree.api import CoreConfig
+from agentcache.tree.instances import next_instance
+from agentcache.tree.reference.arguments import RawKey, demand_numbers
 from agentcache.tree.reference.changes import Changes
 from agentcache.tree.reference.component import TreeComponent
-from agentcache.tree.reference.node import Cell, Node, child_key, region_nodes, subtree, upward
+from agentcache.tree.reference.node import Cell, Node, child_key, region_nodes, subtree
 from agentcache.tree.reference.ranking import Ranking
-from agentcache.types import FULL, Boundary, ComponentName, PoolName, TierName
+from agentcache.types import FULL, Boundary, ComponentName, NodeRef, PoolName, TierName
 
 
 class PageTrie:
@@ -22,6 +24,7 @@ class PageTrie:
         self.config = config
         self.components = components
         self.ranking = Ranking(config)
+        self.instance = next_instance()
         self.owners: dict[PoolName, dict[int, Node]] = {
             PoolName(component.name, tier): {} for component in components for tier in config.tiers
         }
@@ -31,18 +34,24 @@ class PageTrie:
         self.tick = 0
         self.origin = self._register(Node(b"", None, Namespace(), self._serial))
 
+    def begin(self, now_ns: int) -> None:
+        """A call that may change something starts: what it uses is used later than all before. Errors: BAD_REQUEST."""
+        demand_numbers(now_ns=now_ns)
+        self.tick += 1
+
     # -- finding
 
     def node(self, boundary: Boundary) -> Node:
         """The node that ends at `boundary`. Errors: STALE_BOUNDARY."""
-        if boundary.epoch != self.epoch or boundary.node.index not in self._nodes:
+        at = self._nodes.get(boundary.node.index, self.origin)
+        on_path = 0 <= boundary.length <= at.end and boundary.length % self.config.page_tokens == 0
+        if (boundary.epoch, boundary.node) != (self.epoch, _ref(at, self.instance)) or not on_path:
             raise CacheError(
                 Kind.STALE_BOUNDARY,
                 "data was dropped since this boundary was issued; match again and lock before you evict",
                 issued=boundary.epoch,
                 now=self.epoch,
             )
-        at = self._nodes[boundary.node.index]
         while at.end > boundary.length:
             at = at.above
         return at
@@ -53,18 +62,17 @@ class PageTrie:
         return node if node.end else None
 
     def boundary(self, node: Node) -> Boundary:
-        return Boundary(node.ref, node.end, self.epoch)
+        return Boundary(_ref(node, self.instance), node.end, self.epoch)
 
     def holds(self, node: Node) -> bool:
         """Whether the node is still part of the tree."""
         return node.serial in self._nodes
 
-    def walk(self, key: Key, base: Node) -> list[Node]:
+    def walk(self, key: RawKey, base: Node) -> list[Node]:
         """The nodes below `base` that hold the longest stored prefix of `key`. Cost O(tokens compared)."""
-        page_bytes = 4 * self.config.page_tokens
-        raw, at, found = key.tokens.tobytes(), base, []
-        for offset in range(4 * base.end, len(raw), page_bytes):
-            child = at.children.get(child_key(at, key.namespace, raw[offset : offset + page_bytes]))
+        page, at, found = self.config.page_tokens, base, []
+        for end in range(base.end + page, len(key) + 1, page):
+            child = at.children.get(child_key(at, key.namespace, key.page(end, page)))
             if child is None:
                 break
             found.append(child)
@@ -158,11 +166,6 @@ class PageTrie:
                 cell.released = False
                 self.ranking.mark(at)
 
-    def raise_priority(self, node: Node, priority: int) -> None:
-        for at in upward(node):
-            at.priority = max(at.priority, priority)
-            self.ranking.mark(at)
-
     def claim(self, node: Node, name: ComponentName, tier: TierName, by: int) -> None:
         """Count one job's claim on a copy in (by=1) or out (by=-1)."""
         claims = node.cells[name].claims
@@ -170,3 +173,8 @@ class PageTrie:
         if not claims[tier]:
             del claims[tier]
         self.ranking.mark(node)
+
+
+def _ref(node: Node, instance: int) -> NodeRef:
+    """Serials are never reused, so the generation only has to part this tree from others."""
+    return NodeRef(node.serial, instance)

@@ -109,7 +109,7 @@ def test_cascade_of_a_window_takes_smaller_windows_and_states_unless_it_survives
 
 
 def test_pieces_join_neighbouring_pages_and_keep_states_apart() -> None:
-    pieces = Pieces(PAGE)
+    pieces = Pieces(CoreConfig(PAGE, (full_spec(), swa_spec(4), mamba_spec(4))))
     pieces.add(SWA, 8, 5, is_state=False)
     pieces.add(FULL, 4, 1, is_state=False)
     pieces.add(FULL, 8, 2, is_state=False)
@@ -189,7 +189,7 @@ def test_nothing_keeps_a_dropped_page_alive() -> None:
         driver.insert(key_of([number], 1))
         if number >= 50:
             driver.evict(FULL)
-    assert core.stats().nodes == 50
+    assert core.stats().pages == 50
     assert sum(type(thing) is Node for thing in gc.get_objects()) - before == 50
 
 
@@ -204,7 +204,7 @@ def test_an_eviction_reads_no_branch_twice() -> None:
         driver.insert(key, [(SWA, end) for end in range(9, 13)])
     window.asked = 0
     driver.evict(SWA, 4)
-    assert driver.core.stats().nodes == 404
+    assert driver.core.stats().pages == 404
     assert window.asked < 50 * 8 + 50
     driver.evict(SWA, 200)
-    assert driver.core.stats().nodes == 0
+    assert driver.core.stats().pages == 0
