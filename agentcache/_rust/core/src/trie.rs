@@ -232,6 +232,7 @@ impl Trie {
 
     /// The nodes from `start` to the end of `id`, deepest first; cut at `start`.
     pub fn span(&mut self, id: NodeId, start: u32, into: &mut Vec<NodeId>) {
+        into.clear();
         let mut at = id;
         while at != ORIGIN && self.end(at) > start {
             if self.arena.node(at).start < start {
