@@ -84,7 +84,7 @@ records! {
     marker: "views" MarkerView(session, generation, frontier, alternate, start_seq, finish_seq, left);
     snapshot: "views" Snapshot(pages, markers, leases, jobs, epoch);
     count: "views" PoolCount(pool, cached, protected, referenced);
-    stats: "views" CoreStats(pools, nodes, leases, jobs, sessions, markers);
+    stats: "views" CoreStats(pools, pages, leases, jobs, sessions, markers);
 }
 
 /// The members of a `StrEnum` that the core knows, with what they are there.
