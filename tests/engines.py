@@ -10,6 +10,7 @@ from agentcache.engine.api import Admitted, Event, Finished, GenerateRequest, To
 from agentcache.engine.build import NamedModel, assemble
 from agentcache.engine.engine import Engine
 from agentcache.types import SessionId, SessionTag
+from tests.chosen import CORE
 from tests.zoo import ZOO
 
 VOCABULARY = 512
@@ -19,7 +20,14 @@ Kind = TypeVar("Kind", Admitted, Token, Finished)
 
 def small_engine(family: str = "lara_mini", clock: Clock | None = None, **changes: object) -> Engine:
     """An engine over a model of the zoo: pages of 4, a grid of 16, windows of 32 (31 tokens before a boundary)."""
-    sizes = {"full_slots": 256, "swa_slots": 128, "mamba_slots": 32, "page_tokens": PAGE, "grid_tokens": GRID}
+    sizes = {
+        "core": CORE,
+        "full_slots": 256,
+        "swa_slots": 128,
+        "mamba_slots": 32,
+        "page_tokens": PAGE,
+        "grid_tokens": GRID,
+    }
     settings = EngineSettings.model_validate({"threads": 1, **sizes, **changes})
     named = NamedModel(ZOO[family].build(settings.dtype), family, family, random_weights=True)
     return assemble(named, settings, clock or SystemClock())

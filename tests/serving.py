@@ -21,6 +21,7 @@ from agentcache.engine.tokenizer import ASSETS
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
 from agentcache.worker.serve import make_worker
+from tests.chosen import CORE
 
 CONTEXT_TOKENS = 4096
 _FIELDS: dict[str, object] = {
@@ -60,7 +61,14 @@ def save_tiny_checkpoint(folder: Path) -> Path:
 
 def tiny_settings(checkpoint: Path, **changes: Any) -> Settings:
     """Pages of 4 tokens, chunks of 32, and pools of a few hundred pages."""
-    small = {"page_tokens": 4, "grid_tokens": 32, "full_slots": 1024, "swa_slots": 256, "mamba_slots": 64}
+    small = {
+        "core": CORE,
+        "page_tokens": 4,
+        "grid_tokens": 32,
+        "full_slots": 1024,
+        "swa_slots": 256,
+        "mamba_slots": 64,
+    }
     return Settings(**{"model": str(checkpoint), "threads": 1, **small, **changes})
 
 

@@ -7,13 +7,14 @@ and stores more states. All grids take the same turns, one after the other.
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from agentcache.config import EngineSettings
+from agentcache.config import EngineSettings, resolve
 from agentcache.engine.api import Finished, GenerateRequest
 from agentcache.engine.build import build_engine
 from agentcache.engine.engine import Engine
@@ -77,10 +78,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--history", type=int, default=4000, help="tokens of the first turn")
     parser.add_argument("--turns", type=int, default=24)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--core", default=resolve({}, os.environ).settings.core)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args(arguments)
     engines = [
-        build_engine(EngineSettings(model=options.model, grid_tokens=grid, threads=options.threads))
+        build_engine(
+            EngineSettings(model=options.model, grid_tokens=grid, threads=options.threads, core=options.core)
+        )
         for grid in options.grids
     ]
     results = compare(engines, options.history, options.turns)

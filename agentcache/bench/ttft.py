@@ -8,13 +8,14 @@ Same prompts, same chunk grid, one request at a time; the two alternate, so that
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from agentcache.config import EngineSettings
+from agentcache.config import EngineSettings, resolve
 from agentcache.engine.api import Admitted, Finished, GenerateRequest
 from agentcache.engine.build import build_engine
 from agentcache.engine.engine import Engine
@@ -94,7 +95,9 @@ def main(arguments: Sequence[str]) -> int:
     results = []
     for model in options.models:
         print(f"measuring {model} …", file=sys.stderr, flush=True)
-        settings = EngineSettings(model=model, grid_tokens=options.grid, threads=options.threads)
+        settings = EngineSettings(
+            model=model, grid_tokens=options.grid, threads=options.threads, core=options.core
+        )
         results.append(measure(build_engine(settings), shape))
     if options.json:
         print(json.dumps({"shape": asdict(shape), "results": [asdict(result) for result in results]}))
@@ -121,6 +124,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=DEFAULT.repeats)
     parser.add_argument("--grid", type=int, default=EngineSettings.model_fields["grid_tokens"].default)
     parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 lets torch choose")
+    parser.add_argument(
+        "--core",
+        default=resolve({}, os.environ).settings.core,
+        help="tree core; the default is that of the settings",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return parser
 

@@ -12,10 +12,11 @@ from agentcache.engine.build import build_engine, load_tokenizer_for, locate
 from agentcache.engine.models import BUILT_IN, CONTEXT_TOKENS
 from agentcache.engine.tokenizer import ASSETS, load_tokenizer, packed_tokenizer
 from agentcache.errors import CacheError, Kind
+from tests.chosen import CORE
 from tests.engines import ask, of, prompt_of, run, small_engine
 from tests.serving import save_tiny_checkpoint
 
-SMALL = {"full_slots": 32, "swa_slots": 64, "mamba_slots": 8, "threads": 1}
+SMALL = {"core": CORE, "full_slots": 32, "swa_slots": 64, "mamba_slots": 8, "threads": 1}
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from agentcache.types import (
     mamba_spec,
     swa_spec,
 )
+from tests.chosen import CORE
 
 PAGE, GRID = 2, 4
 POOLS = {FULL: 14, SWA: 8, MAMBA: 4}
@@ -55,7 +56,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.clock = ManualClock()
         config = CoreConfig(PAGE, (full_spec(), swa_spec(3), mamba_spec(GRID)), GRID)
         rules = SessionRules(ttl_s=30, reopen_after_s=3, tag_ttl_s=8, tombstones=1)
-        self.cache: UnifiedRadixCache = build_cache(config, POOLS, self.clock, rules=rules)
+        self.cache: UnifiedRadixCache = build_cache(config, POOLS, self.clock, CORE, rules)
         self.queued: list[Ticket] = []
         self.turns: list[ActiveTurn] = []
         self.wrote: dict[tuple[ComponentName, int], tuple[Namespace, bytes]] = {}

@@ -29,6 +29,7 @@ from agentcache.types import (
     mamba_spec,
     swa_spec,
 )
+from tests.chosen import CORE
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = CoreConfig(16, (full_spec(), swa_spec(48), mamba_spec(64)), 64)
@@ -36,7 +37,7 @@ SLOTS = {FULL: 8, SWA: 4, MAMBA: 2}
 
 
 def test_build_gives_an_empty_cache_over_its_pools() -> None:
-    cache = build_cache(CONFIG, SLOTS, ManualClock())
+    cache = build_cache(CONFIG, SLOTS, ManualClock(), CORE)
     cache.check()
     uses = cache.stats().pools
     assert {use.pool.component: (use.size, use.free) for use in uses} == {
@@ -50,7 +51,7 @@ def test_build_gives_an_empty_cache_over_its_pools() -> None:
 
 def test_build_passes_the_rules_of_sessions_on() -> None:
     clock = ManualClock()
-    cache = build_cache(CONFIG, SLOTS, clock, rules=SessionRules(ttl_s=1))
+    cache = build_cache(CONFIG, SLOTS, clock, CORE, rules=SessionRules(ttl_s=1))
     turn = cache.begin(cache.enter(SessionTag(SessionId("s"))), Prompt(NO_SLOTS, Namespace(), 0))
     cache.finish(turn, 0)
     clock.advance(2 * 10**9)
