@@ -136,12 +136,13 @@ impl TreeCore {
         target: Tier,
         _now_ns: i64,
     ) -> Result<Planned> {
+        self.trie.tick += 1;
+        let node = self.locate(&boundary)?;
         let down = [(Tier::Device, Tier::Host), (Tier::Device, Tier::External), (Tier::Host, Tier::External)];
         let there = |tier: Tier| tier == Tier::External || self.trie.config.tiers().contains(&tier);
         if !down.contains(&(source, target)) || !there(source) || !there(target) {
             return Err(Error::new(Kind::BadInsert, "a backup goes down to a tier that is there"));
         }
-        let node = self.locate(&boundary)?;
         let mut changes = Changes::default();
         let job = self.jobs.plan_region(&mut self.trie, node, (source, target), &mut changes);
         self.trie.trim_marks();
@@ -155,13 +156,14 @@ impl TreeCore {
         target: Tier,
         _now_ns: i64,
     ) -> Result<Planned> {
+        self.trie.tick += 1;
+        let node = self.locate(&boundary)?;
         if (source, target) != (Tier::Host, Tier::Device) || !self.trie.config.host_tier {
             return Err(Error::new(
                 Kind::BadInsert,
                 "the tree plans loads from host to device; graft what comes from outside with insert(tier=host)",
             ));
         }
-        let node = self.locate(&boundary)?;
         demand_region(&mut self.trie, node)?;
         let mut changes = Changes::default();
         let job = self.jobs.plan_region(&mut self.trie, node, (source, target), &mut changes);

@@ -57,7 +57,7 @@ impl<'a> Eviction<'a> {
             jobs,
             changes,
             asked,
-            room: room.to_vec(),
+            room: room.iter().map(|free| (*free).max(0)).collect(),
             demoting,
             freed: 0,
             moving: 0,

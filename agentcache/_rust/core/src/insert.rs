@@ -32,8 +32,8 @@ pub fn insert<'a>(
     let offer = checked(trie, leases, key, request)?;
     let steps = offer.walk(trie);
     let frontier = offer.frontier(trie, &steps);
-    let mut under_way =
-        Insertion { trie, offer, now_ns, taken: Pieces::default(), changes: Changes::default() };
+    let taken = Pieces::new(trie.components().len());
+    let mut under_way = Insertion { trie, offer, now_ns, taken, changes: Changes::default() };
     let deepest = under_way.apply(&steps, frontier);
     let kept = under_way.kept(frontier);
     let Insertion { trie, taken, changes, .. } = under_way;
@@ -134,11 +134,9 @@ impl Insertion<'_> {
         self.trie.attach(id, component, self.offer.tier, slots, &mut self.changes);
         self.trie.arena.cell_mut(id, component).used_ns = self.now_ns;
         let (start, end) = self.extent(id, component);
-        let first_end =
-            if self.trie.is_state(component) { end } else { start + self.trie.config.page_tokens };
         let range = if self.trie.is_state(component) { (end, end) } else { (start, end) };
         let slots = self.trie.slots(id, component, self.offer.tier);
-        self.taken.add(component, range, slots, (0, first_end, component));
+        self.taken.add(component, range, slots);
     }
 
     /// New runs below `parent` up to the frontier, over one copy of the new tokens and FULL slots.
@@ -172,15 +170,14 @@ impl Insertion<'_> {
     /// What stays with the caller: everything beyond the frontier.
     fn kept(&self, frontier: u32) -> Pieces {
         let page = self.trie.config.page_tokens;
-        let mut kept = Pieces::default();
+        let mut kept = Pieces::new(self.trie.components().len());
         for component in self.trie.components() {
             let state = self.trie.is_state(component);
             for at in self.offer.pieces[component].iter().filter(|at| at.end > frontier) {
                 let start = at.start.max(frontier);
                 let slots = &at.slots[((start - at.start) / page) as usize..];
                 let range = if state { (at.end, at.end) } else { (start, at.end) };
-                let first_end = if state { at.end } else { start + page };
-                kept.add(component, range, slots, (0, first_end, at.turn));
+                kept.add(component, range, slots);
             }
         }
         kept

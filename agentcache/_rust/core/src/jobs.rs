@@ -86,10 +86,9 @@ impl JobTable {
     ) -> Option<Job> {
         places.sort_by_key(|(id, component)| (trie.end(*id), *component));
         let tip = places.last()?.0;
-        let mut pieces = Pieces::default();
+        let mut pieces = Pieces::new(trie.components().len());
         for (id, component) in places.iter() {
-            let (range, turn) = span(trie, *id, *component);
-            pieces.add(*component, range, trie.slots(*id, *component, route.0), (0, turn.0, turn.1));
+            pieces.add(*component, span(trie, *id, *component), trie.slots(*id, *component, route.0));
         }
         let (number, (source, target)) = (self.next, route);
         let job = Job { number, source, target, pieces: pieces.build(), leaving: terms.leaving };
@@ -138,16 +137,10 @@ fn weigh(trie: &mut Trie, tip: NodeId, by: i32) {
     }
 }
 
-/// A component's tokens on a node, and when a walk page by page meets them: the first page's end, then by name.
-pub fn span(trie: &Trie, id: NodeId, component: usize) -> ((u32, u32), (u32, usize)) {
-    let (start, end) = (trie.arena.node(id).start, trie.end(id));
-    let names = &trie.config.names;
-    let turn = names.iter().filter(|name| **name < names[component]).count();
-    if trie.is_state(component) {
-        ((end, end), (end, turn))
-    } else {
-        ((start, end), (start + trie.config.page_tokens, turn))
-    }
+/// A component's tokens on a node: its pages, or the position of a state.
+pub fn span(trie: &Trie, id: NodeId, component: usize) -> (u32, u32) {
+    let end = trie.end(id);
+    (if trie.is_state(component) { end } else { trie.arena.node(id).start }, end)
 }
 
 /// The runs of a job as the path is cut now, shallowest first, FULL before the others of a node.
@@ -184,7 +177,7 @@ fn arrived(trie: &Trie, job: &Job, landed: &[Piece]) -> Result<Arrivals> {
         let component = trie.known(piece.component)?;
         let state = trie.is_state(component);
         let count = if state { 1 } else { ((piece.end - piece.start) / page).max(0) };
-        if count != piece.slots.len() as i64 {
+        if count != piece.slots.len() as i64 || (state && piece.start != piece.end) {
             return Err(bad("one destination slot for each landed place").of(component));
         }
         let first = if state { piece.end } else { piece.start + page };
@@ -208,7 +201,7 @@ fn arrived(trie: &Trie, job: &Job, landed: &[Piece]) -> Result<Arrivals> {
     for (component, places) in arrivals.iter().enumerate() {
         let mut slots: Vec<i32> = places.values().copied().collect();
         slots.sort_unstable();
-        if job.target != Tier::External && slots.windows(2).any(|pair| pair[0] == pair[1]) {
+        if slots.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(bad("landed pieces are parts of the job, in new slots").of(component));
         }
     }

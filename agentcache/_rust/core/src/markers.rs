@@ -234,8 +234,14 @@ impl MarkerBook {
 
     /// List the boundaries at their nodes; a session without markers is forgotten, and what it waited for.
     fn put(&mut self, trie: &mut Trie, number: u32, drafts: Vec<Draft>) {
-        let Trie { anchors, arena, waits, .. } = trie;
         let markers = std::mem::take(&mut self.sessions[number as usize].1);
+        for marker in &markers {
+            trie.mark(trie.anchors.get(marker.frontier).node); // `ert` asks who ends there
+        }
+        for draft in &drafts {
+            trie.mark(draft.frontier.node);
+        }
+        let Trie { anchors, arena, waits, .. } = trie;
         self.size += drafts.len() as i64 - markers.len() as i64;
         for marker in markers {
             anchors.remove(arena, marker.frontier);

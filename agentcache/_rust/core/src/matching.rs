@@ -27,14 +27,19 @@ pub struct Found {
 }
 
 impl Trie {
+    /// The length of a key. Errors: `Unaligned`.
+    pub fn whole_pages(&self, key: &Key<'_>) -> Result<u32> {
+        let length = key.tokens.len() as u32;
+        if length % self.config.page_tokens == 0 {
+            return Ok(length);
+        }
+        Err(Error::new(Kind::Unaligned, "a key is whole pages; make keys with keys.page_key")
+            .fact("tokens", length))
+    }
+
     /// Errors: `Unaligned`.
     pub fn vote(&self, key: &Key<'_>, limit: i64) -> Result<Found> {
-        let page = self.config.page_tokens;
-        let length = key.tokens.len() as u32;
-        if length % page != 0 {
-            return Err(Error::new(Kind::Unaligned, "a key is whole pages; cut it with keys.page_key")
-                .fact("tokens", length));
-        }
+        let length = self.whole_pages(key)?;
         let cap = self.floor_page(limit.clamp(0, i64::from(length)) as u32);
         let mut walk = Walk {
             accepted: [(ORIGIN, 0); 2],

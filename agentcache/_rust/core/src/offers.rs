@@ -8,13 +8,12 @@ use crate::runs::SlotSet;
 use crate::trie::Trie;
 use crate::values::{Key, Offer, Piece, Tier};
 
-/// A window interval or a state (`start` = `end` - one page then), with its slots and its turn in the offer.
+/// A window interval or a state (`start` = `end` - one page then), with its slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Offered<'a> {
     pub start: u32,
     pub end: u32,
     pub slots: &'a [i32],
-    pub turn: usize,
 }
 
 /// An insert that may happen: the base it continues, and per component what is offered, shallowest first.
@@ -36,13 +35,8 @@ fn bad(message: &'static str) -> Error {
 
 /// Errors: `LeaseReused`, `Unaligned`, `BadInsert`, `UnknownComponent`, in the order of the reference core.
 pub fn checked<'a>(trie: &Trie, leases: &LeaseTable, key: Key<'a>, offer: &Offer<'a>) -> Result<Checked<'a>> {
+    let to = trie.whole_pages(&key)?;
     let base = offer.after.map_or(Ok(ORIGIN), |lease| leases.record(lease).map(|record| record.node))?;
-    let to = key.tokens.len() as u32;
-    if to % trie.config.page_tokens != 0 {
-        return Err(
-            Error::new(Kind::Unaligned, "a key is whole pages; cut it with keys.page_key").fact("tokens", to)
-        );
-    }
     if !trie.config.tiers().contains(&offer.tier) {
         return Err(bad("this tree does not keep residency of that tier"));
     }
@@ -56,10 +50,10 @@ pub fn checked<'a>(trie: &Trie, leases: &LeaseTable, key: Key<'a>, offer: &Offer
         return Err(bad("one slot a page, or one state with start == end").of(FULL));
     }
     if !offer.full.is_empty() {
-        made.pieces[FULL].push(Offered { start: from, end: to, slots: offer.full, turn: 0 });
+        made.pieces[FULL].push(Offered { start: from, end: to, slots: offer.full });
     }
-    for (turn, piece) in offer.pieces.iter().enumerate() {
-        made.add(trie, piece, turn + 1)?;
+    for piece in offer.pieces {
+        made.add(trie, piece)?;
     }
     for component in trie.components() {
         made.pieces[component].sort_by_key(|offered| offered.end);
@@ -69,17 +63,20 @@ pub fn checked<'a>(trie: &Trie, leases: &LeaseTable, key: Key<'a>, offer: &Offer
 }
 
 impl<'a> Checked<'a> {
-    fn add(&mut self, trie: &Trie, piece: &'a Piece, turn: usize) -> Result<()> {
+    fn add(&mut self, trie: &Trie, piece: &'a Piece) -> Result<()> {
         let page = i64::from(trie.config.page_tokens);
         if piece.component == FULL {
             return Err(bad("FULL slots go into `full`, not into `pieces`"));
         }
         let component = trie.known(piece.component)?;
+        if piece.start < 0 || piece.start > piece.end || piece.end > i64::from(self.to) {
+            return Err(bad("pieces lie within the key").of(component).fact("start", piece.start));
+        }
         if piece.start % page != 0 || piece.end % page != 0 {
             return Err(Error::new(Kind::Unaligned, "pieces are whole pages").of(component));
         }
         let state = trie.is_state(component);
-        let count = if state { 1 } else { ((piece.end - piece.start) / page).max(0) };
+        let count = if state { 1 } else { (piece.end - piece.start) / page };
         if piece.slots.len() as i64 != count || (state && piece.start != piece.end) {
             return Err(bad("one slot a page, or one state with start == end").of(component));
         }
@@ -99,7 +96,7 @@ impl<'a> Checked<'a> {
                 bad("each position is offered once, after the lease and within the key").of(component)
             );
         }
-        self.pieces[component].push(Offered { start, end, slots: &piece.slots, turn });
+        self.pieces[component].push(Offered { start, end, slots: &piece.slots });
         Ok(())
     }
 

@@ -9,14 +9,12 @@ use crate::trie::Trie;
 use crate::values::{Piece, Tier};
 
 const DEVICE: Tier = Tier::Device;
-const HOST: Tier = Tier::Host;
 
 /// A run of the job whose pages all landed, or none: its node, and the source and destination slots.
 struct Part {
     node: NodeKey,
     component: usize,
     range: (u32, u32),
-    turn: (u32, usize),
     source: Vec<i32>,
     arrived: Vec<i32>,
 }
@@ -27,7 +25,6 @@ pub struct Settlement<'a> {
     changes: &'a mut Changes,
     parts: Vec<Part>,
     landed: Pieces,
-    dropped: Pieces,
 }
 
 impl<'a> Settlement<'a> {
@@ -40,8 +37,9 @@ impl<'a> Settlement<'a> {
         divide(trie, record, arrivals);
         let mut parts: Vec<Part> =
             places(trie, record).iter().map(|place| part(trie, record, arrivals, *place)).collect();
-        parts.sort_by_key(|part| (trie.end(part.node.id), part.component != FULL, part.turn.1));
-        Settlement { trie, record, changes, parts, landed: Pieces::default(), dropped: Pieces::default() }
+        parts.sort_by_key(|part| (trie.end(part.node.id), part.component));
+        let landed = Pieces::new(trie.components().len());
+        Settlement { trie, record, changes, parts, landed }
     }
 
     /// Answers what landed and what was dropped.
@@ -64,7 +62,8 @@ impl<'a> Settlement<'a> {
         for part in &parts {
             self.strip(part);
         }
-        (self.landed.build(), self.dropped.build())
+        let dropped = self.dropped(&parts);
+        (self.landed.build(), dropped)
     }
 
     fn arrive(&mut self, part: &Part) {
@@ -75,7 +74,7 @@ impl<'a> Settlement<'a> {
             return;
         }
         self.trie.attach(id, component, target, Slots::new(&part.arrived), self.changes);
-        self.landed.add(component, part.range, &part.arrived, (0, part.turn.0, part.turn.1));
+        self.landed.add(component, part.range, &part.arrived);
     }
 
     /// On the device, FULL needs its parent and aux data their FULL; below, existing nodes are ground enough.
@@ -101,18 +100,17 @@ impl<'a> Settlement<'a> {
     /// A piece that was sent off and did not land goes, a FULL page with all below it.
     fn drop(&mut self, part: &Part) {
         let (id, component) = (part.node.id, part.component);
-        if self.trie.arena.holds(part.node) {
-            let below = component == FULL && self.trie.arena.node(id).jobs_below > 0;
-            if self.busy(id, component) || below {
-                return;
-            }
-            if component == FULL {
-                self.leave_device(id);
-            } else {
-                self.trie.lose(id, component, DEVICE, self.changes);
-            }
+        if !self.trie.arena.holds(part.node) || !self.trie.has(id, component, DEVICE) {
+            return; // gone with a page above
         }
-        self.dropped.add(component, part.range, &part.source, (0, part.turn.0, part.turn.1));
+        if self.busy(id, component) || (component == FULL && self.trie.arena.node(id).jobs_below > 0) {
+            return;
+        }
+        if component == FULL {
+            self.leave_device(id);
+        } else {
+            self.trie.lose(id, component, DEVICE, self.changes);
+        }
     }
 
     /// FULL leaves the device here, and what lies on it; a host copy that came meanwhile stays.
@@ -150,14 +148,20 @@ impl<'a> Settlement<'a> {
             || self.trie.has(id, FULL, DEVICE)
             || self.trie.arena.cell(id, component).protected(DEVICE)
             || !self.trie.has(id, component, DEVICE);
-        if stays {
-            return;
+        if !stays {
+            self.trie.lose(id, component, DEVICE, self.changes);
         }
-        if !self.trie.has(id, component, HOST) {
-            let slots = self.trie.slots(id, component, DEVICE).to_vec();
-            self.dropped.add(component, part.range, &slots, (1, part.turn.0, part.turn.1));
+    }
+
+    /// The pieces of the job that are on no tier any more, with the slots that they had.
+    fn dropped(&self, parts: &[Part]) -> Vec<Piece> {
+        let mut pieces = Pieces::new(self.trie.components().len());
+        for part in parts {
+            if !self.trie.arena.holds(part.node) || !self.trie.anywhere(part.node.id, part.component) {
+                pieces.add(part.component, part.range, &part.source);
+            }
         }
-        self.trie.lose(id, component, DEVICE, self.changes);
+        pieces.build()
     }
 }
 
@@ -182,14 +186,13 @@ fn divide(trie: &mut Trie, record: &JobRecord, arrivals: &Arrivals) {
 }
 
 fn part(trie: &Trie, record: &JobRecord, arrivals: &Arrivals, (id, component): (NodeId, usize)) -> Part {
-    let (range, turn) = span(trie, id, component);
+    let range = span(trie, id, component);
     let first = if trie.is_state(component) { range.1 } else { range.0 + 1 };
     let arrived = arrivals[component].range(first..=range.1).map(|(_, slot)| *slot).collect();
     Part {
         node: trie.arena.key(id),
         component,
         range,
-        turn,
         source: trie.slots(id, component, record.job.source).to_vec(),
         arrived,
     }
