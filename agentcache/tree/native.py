@@ -3,13 +3,11 @@
 Its methods are the extension's own, so that a call costs no Python frame; results are the values of `types.py`.
 """
 
-from itertools import count
 from typing import Self
 
 from agentcache.tree.api import CoreConfig
 from agentcache.tree.extension import TreeCore
-
-_INSTANCES = count(1)
+from agentcache.tree.instances import next_instance
 
 
 class NativeCore(TreeCore):
@@ -21,4 +19,4 @@ class NativeCore(TreeCore):
     __slots__ = ()
 
     def __new__(cls, config: CoreConfig) -> Self:
-        return super().__new__(cls, config, next(_INSTANCES))
+        return super().__new__(cls, config, next_instance())

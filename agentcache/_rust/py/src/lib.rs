@@ -25,8 +25,7 @@ use crate::building::{Builder, Built};
 use crate::classes::Classes;
 use crate::fault::Fault;
 use crate::names::Names;
-use crate::reading::{Reader, optional, slots_in};
-use crate::records::whole;
+use crate::reading::{Reader, kept, optional, slots_in, whole};
 use crate::serial::{Serial, guarded};
 use crate::spaces::Tree;
 
@@ -66,7 +65,7 @@ impl TreeCore {
         call: impl FnOnce(&mut Core, Boundary, i64) -> agentcache_core::Result<R>,
     ) -> PyResult<R> {
         self.run(boundary.py(), |tree, reader| {
-            Ok(call(&mut tree.core, reader.boundary(boundary)?, whole(now_ns)?)?)
+            Ok(call(&mut tree.core, reader.boundary(boundary)?, kept(now_ns)?)?)
         })
     }
 }
@@ -88,7 +87,7 @@ impl TreeCore {
     #[pyo3(name = "match")]
     fn match_prefix<'py>(&self, key: Object<'_, 'py>, limit: Object, now_ns: Object) -> Built<'py> {
         let found = self.run(key.py(), |tree, reader| {
-            let (limit, now_ns, key) = (whole(limit)?, whole(now_ns)?, tree.key(reader.classes, key)?);
+            let (limit, now_ns, key) = (whole(limit)?, kept(now_ns)?, tree.key(reader.classes, key)?);
             Ok(tree.core.match_prefix(key.key(), limit, now_ns)?)
         })?;
         self.build(key.py()).found(found)
@@ -105,8 +104,8 @@ impl TreeCore {
     fn insert<'py>(&self, key: Object<'_, 'py>, offer: Object, now_ns: Object) -> Built<'py> {
         let inserted = self.run(key.py(), |tree, reader| {
             let [full, pieces, after, tier, priority] = reader.classes.records.insert.fields(offer);
-            let (after, priority) = (optional(&after?, |after| reader.lease(after))?, whole(&priority?)?);
-            let (tier, now_ns, pieces) = (reader.tier(&tier?), whole(now_ns)?, reader.pieces(&pieces?)?);
+            let (after, priority) = (optional(&after?, |after| reader.lease(after))?, kept(&priority?)?);
+            let (tier, now_ns, pieces) = (reader.tier(&tier?), kept(now_ns)?, reader.pieces(&pieces?)?);
             let (key, full) = (tree.key(reader.classes, key)?, slots_in(&full?)?);
             let offer = Offer { full: full.numbers(), pieces: &pieces, after, tier, priority };
             Ok(tree.core.insert(key.key(), &offer, now_ns)?)
@@ -122,15 +121,15 @@ impl TreeCore {
     fn relock<'py>(&self, lease: Object, boundary: Object<'_, 'py>, now_ns: Object) -> Built<'py> {
         let locked = self.run(lease.py(), |tree, reader| {
             let (lease, boundary) = (reader.lease(lease)?, reader.boundary(boundary)?);
-            Ok(tree.core.relock(lease, boundary, whole(now_ns)?)?)
+            Ok(tree.core.relock(lease, boundary, kept(now_ns)?)?)
         })?;
         self.build(boundary.py()).locked(locked, boundary)
     }
 
     fn unlock(&self, lease: Object, component: Object, now_ns: Object) -> PyResult<()> {
         self.run(lease.py(), |tree, reader| {
-            let component = optional(component, |name| Ok(self.names.index(name)))?;
-            Ok(tree.core.unlock(reader.lease(lease)?, component, whole(now_ns)?)?)
+            let component = optional(component, |name| PyResult::Ok(self.names.index(name)))?;
+            Ok(tree.core.unlock(reader.lease(lease)?, component, kept(now_ns)?)?)
         })
     }
 
@@ -144,7 +143,7 @@ impl TreeCore {
     ) -> Built<'py> {
         let evicted = self.run(component.py(), |tree, reader| {
             let (room, component) = (reader.room(room)?, self.names.index(component));
-            Ok(tree.core.evict(component, reader.tier(tier), whole(want)?, &room, whole(now_ns)?)?)
+            Ok(tree.core.evict(component, reader.tier(tier), whole(want)?, &room, kept(now_ns)?)?)
         })?;
         self.build(component.py()).evicted(evicted)
     }
@@ -160,7 +159,7 @@ impl TreeCore {
     ) -> Built<'py> {
         let planned = self.run(boundary.py(), |tree, reader| {
             let (source, target) = reader.route(source, target)?;
-            Ok(tree.core.plan_backup(reader.boundary(boundary)?, source, target, whole(now_ns)?)?)
+            Ok(tree.core.plan_backup(reader.boundary(boundary)?, source, target, kept(now_ns)?)?)
         })?;
         self.build(boundary.py()).planned(planned)
     }
@@ -174,7 +173,7 @@ impl TreeCore {
     ) -> Built<'py> {
         let planned = self.run(boundary.py(), |tree, reader| {
             let (source, target) = reader.route(source, target)?;
-            Ok(tree.core.plan_load(reader.boundary(boundary)?, source, target, whole(now_ns)?)?)
+            Ok(tree.core.plan_load(reader.boundary(boundary)?, source, target, kept(now_ns)?)?)
         })?;
         self.build(boundary.py()).planned(planned)
     }
@@ -182,7 +181,7 @@ impl TreeCore {
     fn commit<'py>(&self, job: Object<'_, 'py>, landed: Object, now_ns: Object) -> Built<'py> {
         let committed = self.run(job.py(), |tree, reader| {
             let (job, landed) = (reader.job(job)?, reader.pieces(landed)?);
-            Ok(tree.core.commit(job, &landed, whole(now_ns)?)?)
+            Ok(tree.core.commit(job, &landed, kept(now_ns)?)?)
         })?;
         self.build(job.py()).committed(committed)
     }
@@ -197,8 +196,8 @@ impl TreeCore {
         now_ns: Object,
     ) -> Built<'py> {
         let released = self.run(session.py(), |tree, reader| {
-            let (generation, turn) = (whole(generation)?, reader.turn(turn)?);
-            Ok(tree.core.reference(session.to_str()?, generation, &turn, whole(now_ns)?)?)
+            let (generation, turn) = (kept(generation)?, reader.turn(turn)?);
+            Ok(tree.core.reference(session.to_str()?, generation, &turn, kept(now_ns)?)?)
         })?;
         self.build(session.py()).released(released)
     }
@@ -212,14 +211,14 @@ impl TreeCore {
     ) -> Built<'py> {
         let released = self.run(session.py(), |tree, reader| {
             let (generation, mode) = (whole(through_generation)?, reader.mode(mode)?);
-            Ok(tree.core.release(session.to_str()?, generation, mode, whole(now_ns)?))
+            Ok(tree.core.release(session.to_str()?, generation, mode, kept(now_ns)?))
         })?;
         self.build(session.py()).released(released)
     }
 
     fn expect(&self, session: &Bound<'_, PyString>, wait: Object, now_ns: Object) -> PyResult<()> {
         self.run(session.py(), |tree, reader| {
-            tree.core.expect(session.to_str()?, reader.wait(wait)?, whole(now_ns)?);
+            tree.core.expect(session.to_str()?, reader.wait(wait)?, kept(now_ns)?);
             Ok(())
         })
     }
@@ -244,7 +243,7 @@ impl TreeCore {
         let released = self.run(namespace.py(), |tree, reader| {
             let space =
                 if namespace.is_none() { None } else { Some(tree.namespace(reader.classes, namespace)?) };
-            Ok(tree.core.clear(space, whole(now_ns)?)?)
+            Ok(tree.core.clear(space, kept(now_ns)?)?)
         })?;
         self.build(namespace.py()).released(released)
     }

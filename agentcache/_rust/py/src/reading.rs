@@ -7,7 +7,7 @@ use crate::arrays::View;
 use crate::classes::{Classes, WaitState};
 use crate::fault::Fault;
 use crate::names::Names;
-use crate::records::whole;
+use crate::records::integer;
 
 type Object<'a, 'py> = &'a Bound<'py, PyAny>;
 
@@ -70,29 +70,27 @@ impl Reader<'_> {
         })
     }
 
-    pub fn turn(&self, object: Object) -> PyResult<Turn> {
+    pub fn turn(&self, object: Object) -> Result<Turn, Fault> {
         let [frontier, alternate, start_seq, finish_seq, superseded] =
             self.classes.records.turn.fields(object);
         Ok(Turn {
             frontier: optional(&frontier?, |frontier| self.boundary(frontier))?,
             alternate: optional(&alternate?, |alternate| self.boundary(alternate))?,
-            start_seq: whole(&start_seq?)?,
-            finish_seq: whole(&finish_seq?)?,
+            start_seq: kept(&start_seq?)?,
+            finish_seq: kept(&finish_seq?)?,
             superseded: superseded?.is_truthy()?,
         })
     }
 
     pub fn wait(&self, object: Object) -> Result<Wait, Fault> {
         let [state, since_ns, key_ns, hint_ns, seq, eta_ns] = self.classes.records.wait.fields(object);
+        let (since_ns, key_ns, seq) = (kept(&since_ns?)?, kept(&key_ns?)?, kept(&seq?)?);
+        let (hint_ns, eta_ns) = (optional(&hint_ns?, kept)?, optional(&eta_ns?, kept)?);
         let state = self.classes.enums.waits.value(&state?);
         Ok(match state.ok_or(Fault::BadRequest("a session is in one of `WaitState`"))? {
-            WaitState::Running => Wait::Running { since_ns: whole(&since_ns?)? },
-            WaitState::Pending => Wait::Pending { seq: whole(&seq?)?, eta_ns: optional(&eta_ns?, whole)? },
-            WaitState::Idle => Wait::Idle {
-                since_ns: whole(&since_ns?)?,
-                key_ns: whole(&key_ns?)?,
-                hint_ns: optional(&hint_ns?, whole)?,
-            },
+            WaitState::Running => Wait::Running { since_ns },
+            WaitState::Pending => Wait::Pending { seq, eta_ns },
+            WaitState::Idle => Wait::Idle { since_ns, key_ns, hint_ns },
         })
     }
 
@@ -122,9 +120,24 @@ pub fn slots_in(slots: Object) -> Result<View, Fault> {
     Err(Fault::refused(Kind::BadInsert, "slots are one flat, contiguous array of int32"))
 }
 
-pub fn optional<'py, R>(
+pub fn optional<'py, R, E>(
     object: &Bound<'py, PyAny>,
-    read: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<R>,
-) -> PyResult<Option<R>> {
+    read: impl FnOnce(&Bound<'py, PyAny>) -> Result<R, E>,
+) -> Result<Option<R>, E> {
     if object.is_none() { Ok(None) } else { read(object).map(Some) }
+}
+
+/// A count or a handle: beyond 64 bits it is as good as the largest.
+pub fn whole(object: Object) -> PyResult<i64> {
+    Ok(integer(object)?.0)
+}
+
+/// A number that is kept as it is. Errors: `BAD_REQUEST` beyond 64 bits.
+pub fn kept(object: Object) -> Result<i64, Fault> {
+    match integer(object)? {
+        (number, false) => Ok(number),
+        (_, true) => {
+            Err(Fault::BadRequest("times, generations, places in a queue and priorities fit into 64 bits"))
+        }
+    }
 }

@@ -106,15 +106,15 @@ fn descriptor_functions(kind: &Bound<'_, PyType>) -> PyResult<(ffi::descrgetfunc
     get.zip(set).ok_or_else(|| PyImportError::new_err("slot descriptors cannot be read and written"))
 }
 
-/// An integer of any size, saturated: what is beyond 64 bits is beyond every count and handle.
-pub fn whole(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+/// An integer, and whether it is beyond 64 bits; the largest or smallest of these then stands for it.
+pub fn integer(object: &Bound<'_, PyAny>) -> PyResult<(i64, bool)> {
     let mut overflow: c_int = 0;
     // SAFETY: a valid object and a place for the flag; answers -1 where an exception is set or the number too large.
     let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(object.as_ptr(), &raw mut overflow) };
     match (overflow, value) {
-        (0, -1) => PyErr::take(object.py()).map_or(Ok(-1), Err),
-        (0, value) => Ok(value),
-        (1.., _) => Ok(i64::MAX),
-        (..0, _) => Ok(i64::MIN),
+        (0, -1) => PyErr::take(object.py()).map_or(Ok((-1, false)), Err),
+        (0, value) => Ok((value, false)),
+        (1.., _) => Ok((i64::MAX, true)),
+        (..0, _) => Ok((i64::MIN, true)),
     }
 }

@@ -28,7 +28,7 @@ impl<T> Serial<T> {
             Err(TryLockError::WouldBlock) => {
                 return Err(Fault::refused(
                     Kind::InUse,
-                    "another call is running; a core serves one at a time",
+                    "another call of this core is running; call it from one thread",
                 ));
             }
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

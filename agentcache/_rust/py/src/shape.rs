@@ -7,7 +7,7 @@ use pyo3::types::PyString;
 use crate::classes::{Classes, WritePolicy};
 use crate::fault::Fault;
 use crate::names::Names;
-use crate::records::whole;
+use crate::reading::whole;
 
 type Object<'a, 'py> = &'a Bound<'py, PyAny>;
 
