@@ -33,7 +33,7 @@ from agentcache.types import (
 
 NAMESPACE = Namespace(model="bench")
 VOCABULARY = 150_000
-POOL_SLOTS = 1 << 20
+POOL_SLOTS = 1 << 22
 STEPS = ("match", "lock", "insert", "unlock", "reference")
 
 clock = time.perf_counter
