@@ -53,7 +53,7 @@ def build_cache(
 
 def _faults(config: CoreConfig, pool_slots: Mapping[ComponentName, int], core: str) -> Iterator[str]:
     if core not in CORES:
-        yield f"no core is called {core!r}; there are {_list(CORES)}"
+        yield f"no core is called {core!r}; there are {_list(sorted(CORES))}"
     if config.order not in list(Order):
         yield f"no eviction order is called {config.order!r}; there are {_list(Order)}"
     if config.base not in list(OrderBase):

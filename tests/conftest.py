@@ -43,12 +43,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests whose switch is off; the summary says so."""
     off = {marker for marker in SWITCHES if _is_off(marker)}
+    for item in items:
+        _mark_native(item)
     wanting = {item: off.intersection(mark.name for mark in item.iter_markers()) for item in items}
     left = [item for item in items if wanting[item]]
     if left:
         config.stash[LEFT_OUT].update(marker for item in left for marker in wanting[item])
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not wanting[item]]
+
+
+def _mark_native(item: pytest.Item) -> None:
+    """A test that runs once a core needs the native core where that is its core."""
+    parameters = getattr(item, "callspec", None)
+    if parameters and any(isinstance(v, str) and v == "native" for v in parameters.params.values()):
+        item.add_marker("native")
 
 
 def _is_off(marker: str) -> bool:
