@@ -176,7 +176,10 @@ class Sessions(Protocol):
     """References that order eviction (design §4.5). Whether a completion may register is `sessions.py`'s matter."""
 
     def reference(self, session: SessionId, generation: int, turn: Turn, now_ns: int) -> Released:
-        """Register a finished turn: move, leave, revive or drop the session's markers; answers what was let go."""
+        """Register a finished turn: move, leave, revive or drop the session's markers; answers what was let go.
+
+        Implementer  a boundary of the turn that does not vote counts as the deepest above it that does
+        """
 
     def release(
         self, session: SessionId, through_generation: int, mode: ReleaseMode, now_ns: int

@@ -3,7 +3,7 @@
 import pytest
 
 from agentcache.errors import Kind
-from agentcache.types import FULL, MAMBA, SWA, ComponentName, ReleaseMode, SessionId, TierName, Turn
+from agentcache.types import FULL, MAMBA, SWA, Boundary, ComponentName, ReleaseMode, SessionId, TierName, Turn
 from tests.builders import AWAY, SWA2, pages_of
 from tests.contract.conftest import Drive
 from tests.contract.reading import ends, frontiers, markers, references, refused
@@ -112,6 +112,19 @@ def test_at_most_eight_markers(drive: Drive) -> None:
     assert len(views) == 8
     assert min(view.finish_seq for view in views) == 5  # the three least recent went
     assert references(driver, pages_of("ab", 4), FULL) == [1, 0]
+
+
+def test_a_turn_that_ends_where_nothing_votes_ends_above(drive: Drive) -> None:
+    driver, key = drive("M", page=4, grid=2), pages_of("abcdef", 4)
+    offer(driver, "abcdef")
+    tip = driver.peek(key).device
+    between = Boundary(tip.node, 20, tip.epoch)
+    driver.core.reference(
+        SessionId("s"), 1, Turn(between, Boundary(tip.node, 4, tip.epoch), 1, 2), driver.tick()
+    )
+    (view,) = markers(driver, "s")
+    assert (view.frontier, view.alternate) == (16, 0)
+    assert references(driver, key, FULL) == [1, 1, 1, 1, 0, 0]
 
 
 def test_a_turn_that_reached_nothing_registers_nothing(drive: Drive) -> None:

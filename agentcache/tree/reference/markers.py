@@ -62,8 +62,11 @@ class MarkerBook:
     def register(
         self, session: SessionId, generation: int, turn: Turn, nodes: tuple[Node | None, Node | None]
     ) -> Positions:
-        """Apply a finished turn; `nodes` are its frontier and alternate. Answers the positions let go of."""
-        frontier, alternate = nodes
+        """Apply a finished turn. Answers the positions let go of.
+
+        `nodes` are its frontier and alternate; each counts as the deepest boundary at or above it that votes.
+        """
+        frontier, alternate = (node and self._votable(node) for node in nodes)
         before = self.markers(session)
         kept = [marker for marker in before if not _ended_by(marker, generation, turn, frontier)]
         if frontier is None:

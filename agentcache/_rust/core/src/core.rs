@@ -297,11 +297,12 @@ impl TreeCore {
         Ok(self.trie.cut(holder, length))
     }
 
-    /// The node that ends at a boundary; None for the root, which nobody can reference.
+    /// The deepest boundary that votes at or above this one; None for the root, which nobody can reference.
     fn spot(&mut self, boundary: Option<&Boundary>) -> Result<Option<Spot>> {
         let Some(boundary) = boundary else { return Ok(None) };
-        let node = self.locate(boundary)?;
-        Ok((node != ORIGIN).then(|| Spot { node, length: self.trie.end(node) }))
+        let (holder, length) = self.trie.find(boundary)?;
+        let (node, length) = self.trie.deepest_votable(holder, length);
+        Ok((node != ORIGIN).then(|| Spot { node: self.trie.cut(node, length), length }))
     }
 
     /// End a call that may have dropped data: stale boundaries, markers that no longer vote.

@@ -66,6 +66,7 @@ impl JobTable {
         changes: &mut Changes,
     ) -> Option<Job> {
         let (mut places, mut nodes) = (Vec::new(), Vec::new());
+        trie.cut_regions(node);
         for component in trie.components() {
             trie.region(component, node, &mut nodes);
             let wanted =

@@ -270,11 +270,8 @@ impl MarkerBook {
 
     /// Positions referenced before and not after, and after and not before.
     fn difference(&mut self, trie: &mut Trie, before: &[Draft], after: &[Draft]) -> (Positions, Positions) {
-        let mut scratch = Vec::new();
         for spot in after.iter().flat_map(Draft::spots) {
-            for component in trie.components().filter(|component| *component != FULL) {
-                trie.region(component, spot.node, &mut scratch); // cuts where a window begins
-            }
+            trie.cut_regions(spot.node);
         }
         self.stamps.resize(trie.arena.cell_count(), 0);
         self.round = self.round.checked_add(3).unwrap_or_else(|| {

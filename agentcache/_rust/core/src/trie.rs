@@ -230,6 +230,14 @@ impl Trie {
         self.span(id, start, into);
     }
 
+    /// Cut the path where the regions of the boundary at the end of `id` begin.
+    pub fn cut_regions(&mut self, id: NodeId) {
+        let mut nodes = Vec::new();
+        for component in self.components().filter(|component| *component != FULL) {
+            self.region(component, id, &mut nodes);
+        }
+    }
+
     /// The nodes from `start` to the end of `id`, deepest first; cut at `start`.
     pub fn span(&mut self, id: NodeId, start: u32, into: &mut Vec<NodeId>) {
         into.clear();

@@ -84,7 +84,7 @@ pub fn evictions(rows: &mut Rows, components: &str, leaves: usize, referenced: b
     }
     let component = world.rules.len() - 1;
     let place = Place { components, page, tokens: 5 * page, leaves: Some(leaves), referenced, shape: "" };
-    for (want, calls) in [(1, 200), (1_000, 5)] {
+    for (want, calls) in [(1, 1_000), (1_000, 5)] {
         let nanos = (0..calls).map(|_| {
             let (room, now) = (vec![0; component + 1], world.now());
             let (answer, took) = timed(|| world.core.evict(component, Tier::Device, want, &room, now));
