@@ -53,9 +53,9 @@ def check_shape(driver: Driver, places: Residency) -> None:
             assert above & {(FULL, TierName.DEVICE), (FULL, TierName.HOST)}, f"gap above {len(path)}"
         if TierName.DEVICE in tiers:
             assert (FULL, TierName.DEVICE) in above, f"device FULL at {len(path)} under a page that is not"
-        leaving = driver.leaving()
+        reading = driver.being_read()
         for (component, tier), slot in held.items():
-            at_home = tier is not TierName.DEVICE or TierName.DEVICE in tiers or (component, slot) in leaving
+            at_home = tier is not TierName.DEVICE or TierName.DEVICE in tiers or (component, slot) in reading
             assert at_home, f"{component} on the device at {len(path)} where FULL is not"
 
 

@@ -62,9 +62,9 @@ class Driver:
     def ledger(self, component: ComponentName, tier: TierName = TierName.DEVICE) -> Ledger:
         return self._ledgers[PoolName(component, tier)]
 
-    def leaving(self) -> set[tuple[ComponentName, int]]:
-        """Device copies that go once their job lands."""
-        jobs = [flight.job for flight in self.flights.values() if flight.job.leaving]
+    def being_read(self) -> set[tuple[ComponentName, int]]:
+        """Device copies that a job reads; aux data among them may have lost their page meanwhile."""
+        jobs = [flight.job for flight in self.flights.values() if flight.job.source is TierName.DEVICE]
         return {
             (piece.component, slot) for job in jobs for piece in job.pieces for slot in piece.slots.tolist()
         }
