@@ -165,6 +165,21 @@ def test_after_a_lease_the_window_may_reach_back(drive: Drive) -> None:
     driver.unlock(held)
 
 
+def test_after_a_lease_the_frontier_may_lie_at_it_or_above(drive: Drive) -> None:
+    """Nothing that is offered votes: the frontier is the lease's end, and without a state there the one before."""
+    driver, key = drive("M", page=4), pages_of("abcd", 4)
+    driver.insert(pages_of("ab", 4))
+    held = driver.lock(pages_of("ab", 4))
+    answer = driver.insert(key, [], after=held)
+    assert (answer.frontier.length, counts(answer.kept)) == (8, {FULL: 2})
+    driver.unlock(held, MAMBA)
+    driver.match(pages_of("a", 4))
+    driver.evict(MAMBA)
+    answer = driver.insert(key, [], after=held)
+    assert (answer.frontier.length, counts(answer.kept)) == (4, {FULL: 2})
+    driver.unlock(held)
+
+
 def test_after_an_empty_lease_is_the_whole_key(drive: Drive) -> None:
     driver, key = drive("SM", page=4), pages_of("ab", 4)
     held = driver.lock(key)

@@ -5,10 +5,11 @@ import pytest
 
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key
-from agentcache.types import FULL, MAMBA, SWA, MissReason, TierName, Window
+from agentcache.types import FULL, MAMBA, SWA, ComponentName, MissReason, TierName, Window
 from tests.builders import AWAY, HOME, SWA2, key_of, pages_of
 from tests.check import check_all
 from tests.contract.conftest import Drive
+from tests.driver import Driver
 
 
 def test_empty_core_matches_nothing(drive: Drive) -> None:
@@ -109,6 +110,39 @@ def test_miss_names_the_component_that_refused(drive: Drive) -> None:
     assert gap is not None
     assert (gap.component, gap.position, gap.reason) == (SWA, 12, MissReason.WINDOW_GAP)
     assert driver.peek(key).miss is None
+
+
+Why = tuple[ComponentName, int, MissReason]
+
+
+def why(driver: Driver, key: Key) -> Why:
+    miss = driver.peek(key).miss
+    assert miss is not None
+    return miss.component, miss.position, miss.reason
+
+
+def test_miss_names_the_first_of_several_that_refuse(drive: Drive) -> None:
+    driver, key = drive("SM", page=4), pages_of("abcd", 4)
+    driver.insert(key)
+    held = driver.lock(key)
+    driver.evict(MAMBA, 9)
+    assert why(driver, pages_of("abc", 4)) == (MAMBA, 12, MissReason.NO_CHECKPOINT)
+    driver.evict(SWA, 9)
+    assert why(driver, pages_of("abc", 4)) == (SWA, 12, MissReason.WINDOW_GAP)
+    driver.unlock(held)
+
+
+def test_miss_names_what_is_nowhere_before_what_is_on_the_host(drive: Drive) -> None:
+    driver, key = drive("SM", page=4, host_tier=True), pages_of("abcd", 4)
+    driver.insert(key, tier=TierName.HOST)
+    driver.insert(key)
+    held = driver.lock(key)
+    driver.evict(SWA, 9)
+    assert why(driver, pages_of("abc", 4)) == (SWA, 12, MissReason.ON_HOST)
+    driver.evict(MAMBA, 9)
+    driver.evict(MAMBA, 9, TierName.HOST)
+    assert why(driver, pages_of("abc", 4)) == (MAMBA, 12, MissReason.NO_CHECKPOINT)
+    driver.unlock(held)
 
 
 def test_miss_on_host(drive: Drive) -> None:

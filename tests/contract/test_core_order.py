@@ -93,6 +93,8 @@ def test_priority_is_never_lowered(drive: Drive) -> None:
     offer(driver, "a", priority=5)
     offer(driver, "b", priority=3)
     offer(driver, "a", priority=0)
+    offer(driver, "a", priority=1)
+    offer(driver, "a", priority=-9)
     assert one_by_one(driver, *"ab") == "ba"
 
 
