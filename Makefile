@@ -59,7 +59,10 @@ bench: environment  ## first-token time, warm against cold
 	@$(BIN)/python -m agentcache.bench.ttft $(ARGS)
 
 bench-peer: $(PEER)/.ready environment  ## our tree core against SGLang's, the bars that it has to reach: ARGS='--bars'
-	@$(BIN)/python bench/peer/compare.py $(ARGS)
+	@echo "bench-peer: the core on its own, in Rust (compiling takes about a minute the first time)"; mkdir -p build
+	@$(BEAT); $(CARGO) bench --quiet --package agentcache-core --bench tree --manifest-path $(CRATES)/Cargo.toml \
+	    -- --json > build/bench-rust.json
+	@$(BIN)/python bench/peer/compare.py --rust build/bench-rust.json $(ARGS)
 
 $(PEER)/.ready: bench/peer/requirements.txt | prerequisites
 	@[ -x $(PEER)/bin/python ] || $(PYTHON) -m venv $(PEER)

@@ -63,9 +63,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large the shapes are. `hybrid_tokens` are lookups of hybrid trees."""
+    """How large the shapes are. `hybrid_tokens` are lookups of hybrid trees.
+
+    Pages of one token may have fewer rounds: the reference core keeps a node a page.
+    """
 
     rounds: int = 200
+    rounds_page_1: int = 200
     passes: int = 5
     tokens: tuple[int, ...] = (1_024, 8_192, 32_768, 131_072)
     hybrid_tokens: tuple[int, ...] = (8_192, 131_072)
@@ -76,16 +80,17 @@ class Scale:
 
 
 FULL_SCALE = Scale()
-REFERENCE_SCALE = Scale(40, 5, (1_024, 8_192), (8_192,), (10_000,), 20, 2_000, 10_000)
-QUICK_SCALE = Scale(40, 5, (1_024, 8_192), (8_192,), (10_000,), 100, 1_000, 10_000)
-QUICK_REFERENCE_SCALE = Scale(20, 5, (1_024,), (), (10_000,), 5, 500, 2_000)
+REFERENCE_SCALE = Scale(200, 40, 5, (1_024, 8_192), (8_192,), (10_000, 100_000), 20, 10_000, 10_000)
+QUICK_SCALE = Scale(40, 40, 5, (1_024, 8_192), (8_192,), (10_000,), 100, 1_000, 10_000)
+QUICK_REFERENCE_SCALE = Scale(20, 20, 5, (1_024,), (), (10_000,), 5, 500, 2_000)
 
 
 def shapes_of(core: str, scale: Scale, order: Order) -> Iterator[Shape]:
     """Every shape of one core."""
     for components, page in product(COMPONENTS, PAGES):
         place = Place(core, components, page)
-        yield Shape("rounds", place, partial(round_rows, place, scale.rounds, scale.passes, order))
+        rounds = scale.rounds_page_1 if page == 1 else scale.rounds
+        yield Shape("rounds", place, partial(round_rows, place, rounds, scale.passes, order))
     for place, tokens in _lookups(core, scale):
         yield Shape("lookups", place, partial(lookup_rows, place, tokens, order))
     evictions = product(("FULL", "FULL+SWA128", "FULL+MAMBA"), scale.leaves, (UNREFERENCED, REFERENCED))

@@ -13,6 +13,7 @@ from rich.table import Table
 from agentcache.bench.tree_rows import REFERENCED, UNREFERENCED, Row
 
 OURS = "native"
+IN_RUST = "native-rust"
 PEER = "sglang-rust"
 PEER_WITH_SESSIONS = "sglang-sessions"
 
@@ -133,6 +134,7 @@ class Verdict:
 
     bar: Bar
     ours: Row | None
+    in_rust: Row | None
     peer: Row | None
     with_sessions: Row | None
     allowed: Allowed | None
@@ -166,6 +168,7 @@ def _judge(bar: Bar, rows: Sequence[Row]) -> Verdict:
     return Verdict(
         bar,
         bar.where.among(rows, OURS),
+        bar.where.among(rows, IN_RUST),
         anyones.among(rows, PEER),
         bar.where.among(rows, PEER_WITH_SESSIONS) or anyones.among(rows, PEER_WITH_SESSIONS),
         pick(limits, key=lambda allowed: allowed.limit) if known else None,
@@ -178,6 +181,7 @@ HEADINGS = (
     "SGLang sessions",
     "ours",
     "(median)",
+    "in Rust",
     "to Rust",
     "to sessions",
     "allowed",
@@ -195,6 +199,7 @@ def lines(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
             _best(one.with_sessions),
             _best(ours),
             f"({_number(ours.median_us)})" if ours else "-",
+            _best(one.in_rust),
             _ratio(ours, one.peer),
             _ratio(ours, one.with_sessions),
             f"{_number(one.allowed.limit)}: {one.allowed.why}" if one.allowed else "-",

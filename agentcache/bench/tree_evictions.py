@@ -12,7 +12,7 @@ from agentcache.types import FULL, Effects, Move, Piece, Slots, TierName
 PARENT_PAGES = 4
 FAMILY = 100
 """Leaves under one parent."""
-CALLS = {1: 200, 1_000: 5}
+CALLS = {1: 1_000, 1_000: 5}
 """How many slots are asked for, and how often."""
 EDGE = 20
 """How many siblings are the first ones, and the last ones."""

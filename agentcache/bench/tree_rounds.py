@@ -17,15 +17,19 @@ Conversation = list[tuple[float, ...]]
 
 
 def round_rows(place: Place, rounds: int, passes: int, order: Order = Order.SESSION) -> Iterator[Row]:
+    """Hold the same conversation several times."""
+    return summarize(place, [_converse(place, rounds, order) for _ in range(passes)])
+
+
+def summarize(place: Place, conversations: Sequence[Conversation]) -> Iterator[Row]:
     """The mean round, the last ones, and the mean of each step.
 
     A neighbour's load only ever adds. So best is per round and step the least of the passes, median their median;
     then the mean over the rounds, or the median of the last 20.
     """
-    conversations = [_converse(place, rounds, order) for _ in range(passes)]
     least = _over_passes(conversations, min)
     middle = _over_passes(conversations, statistics.median)
-    tokens = rounds * ROUND_TOKENS
+    passes, tokens = len(conversations), len(least) * ROUND_TOKENS
     for op, summary in (("round", statistics.mean), ("round_last20", _last)):
         both = [summary([sum(steps) for steps in times]) * 1e6 for times in (least, middle)]
         yield figure(op, place, (both[0], both[1], passes), tokens)

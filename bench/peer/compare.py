@@ -117,6 +117,10 @@ def ask_peer(ask: Ask, python: Path) -> list[Row]:
     return [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
+def read(path: Path) -> list[Row]:
+    return [Row(**one) for one in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+
+
 def ask_ours(quick: bool, only_bars: bool) -> list[Row]:
     command = [sys.executable, "-m", "agentcache", "bench", "tree", "--json", "--core", "native"]
     command += ["--quick"] * quick
@@ -141,10 +145,11 @@ def sitting(quick: bool, only_bars: bool, python: Path) -> list[Row]:
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.read:
-        rows = [Row(**one) for one in json.loads(options.read.read_text())["rows"]]
+        rows = read(options.read)
     else:
         began = time.monotonic()
         rows = sitting(options.quick, options.bars, options.python)
+        rows += read(options.rust) if options.rust else []
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps({"rows": [asdict(row) for row in rows]}))
         print(f"{time.monotonic() - began:.0f} s; the rows are in {options.out}", file=sys.stderr)
@@ -152,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.markdown:
         print(markdown(verdicts))
     else:
-        show(verdicts, Console(width=None if sys.stdout.isatty() else 190))
+        show(verdicts, Console(width=None if sys.stdout.isatty() else 200))
     return 0
 
 
@@ -162,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small shapes: does it run?")
     parser.add_argument("--markdown", action="store_true", help="the table as README.md has it")
     parser.add_argument("--read", type=Path, help="judge the rows of an earlier run")
+    parser.add_argument("--rust", type=Path, help="rows that the core's own benchmark has printed")
     parser.add_argument("--out", type=Path, default=Path("build/bench-peer.json"))
     parser.add_argument("--python", type=Path, default=HERE / ".venv" / "bin" / "python", help="SGLang's")
     return parser

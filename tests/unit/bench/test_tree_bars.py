@@ -9,6 +9,7 @@ from agentcache.bench.tree_bars import (
     BARS,
     FIFTH,
     FLAT,
+    IN_RUST,
     OURS,
     PEER,
     PEER_WITH_SESSIONS,
@@ -71,10 +72,11 @@ def test_of_two_conditions_both_count_elsewhere() -> None:
 
 
 def test_tables_have_a_line_for_each_bar() -> None:
-    rows = figure("round", OURS, 10), figure("round", PEER, 124), figure("round", PEER_WITH_SESSIONS, 1_630)
+    cores = {OURS: 10, IN_RUST: 7, PEER: 124, PEER_WITH_SESSIONS: 1_630}
+    rows = [figure("round", core, best) for core, best in cores.items()]
     text = markdown(judge(rows))
     assert len(text.splitlines()) == 2 + len(BARS)
-    line = "| round, FULL, page 1 | 124 | 1,630 | 10 | (20) | 1/12.4 | 1/163.0 |"
+    line = "| round, FULL, page 1 | 124 | 1,630 | 10 | (20) | 7 | 1/12.4 | 1/163.0 |"
     assert f"{line} 24.8: 1/5 of its 124 | met (0.40 of it) |" in text
     console = Console(width=200, record=True, quiet=True)
     show(judge(rows), console)
