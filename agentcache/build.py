@@ -27,7 +27,7 @@ def build_cache(
     config: CoreConfig,
     pool_slots: Mapping[ComponentName, int],
     clock: Clock,
-    core: str = "reference",
+    core: str = "native",
     rules: SessionRules = DEFAULT_RULES,
     events: EventSink = NOBODY_LISTENS,
 ) -> UnifiedRadixCache:

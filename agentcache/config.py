@@ -46,7 +46,7 @@ class CacheSettings(_Group):
     """The cache's shape and sizes, and its order of eviction."""
 
     core: Literal["native", "reference"] = Field(
-        default="reference", description="tree core: in Rust, or the readable one in Python"
+        default="native", description="tree core: in Rust, or the readable one in Python"
     )
     page_tokens: int = Field(
         default=0, ge=0, le=4096, description="tokens of one page; 0: a whole chunk of the grid"

@@ -18,6 +18,7 @@ def test_the_three_examples_are_there() -> None:
 
 
 @pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.native
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     """In a folder of its own, so that none depends on where it is started."""
