@@ -12,7 +12,7 @@ ROUND_TOKENS = 200
 ASKED_TOKENS = 100
 LAST = 20
 
-Conversation = list[tuple[float, ...]]
+Conversation = Sequence[tuple[float, ...]]
 """Seconds of every step of every round."""
 
 
