@@ -20,7 +20,7 @@ from agentcache.executor import Executor
 from agentcache.holdings import Closed, Holding, SessionView, holdings, session_view
 from agentcache.keys import Key, Namespace
 from agentcache.pools.api import Pool
-from agentcache.sessions import Opened, SessionRegistry, Ticket
+from agentcache.sessions import NOTHING_TOLD, Opened, SessionRegistry, Ticket
 from agentcache.stats import CacheStats, Stats
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.turns import ActiveTurn, Ledger, Prompt
@@ -41,6 +41,7 @@ from agentcache.types import (
     Tokens,
     Turn,
 )
+from agentcache.waits import Told
 
 __all__ = [
     "ActiveTurn",
@@ -92,11 +93,14 @@ class UnifiedRadixCache:
         Errors  BAD_SESSION_ID, SESSION_STALE, SESSION_CLOSED (see `SessionRegistry.arrive`)
         """
         self.sweep()
-        return self._sessions.arrive(tag, self._clock.now_ns())
+        ticket = self._sessions.arrive(tag, self._clock.now_ns())
+        _say(self._core, self._sessions, ticket, self._clock.now_ns())
+        return ticket
 
     def leave(self, ticket: Ticket) -> None:
         """Let go of a request that never began. Errors: LEASE_REUSED."""
         self._sessions.leave(ticket, self._clock.now_ns())
+        _say(self._core, self._sessions, ticket, self._clock.now_ns())
 
     def peek(self, prompt: Prompt) -> int:
         """How many tokens a turn with this prompt would reuse now; leaves no trace. Errors: BAD_REQUEST."""
@@ -117,6 +121,7 @@ class UnifiedRadixCache:
         start_seq = self._sessions.begin(ticket, now)
         self._ledger.open(ticket.number)
         self._ledger.lock(ticket.number, locked.pieces)
+        _say(self._core, self._sessions, ticket, now)
         cached = locked.boundary.length
         if prompt.reuse:
             self._stats.turn(len(prompt.tokens), cached, match.miss)
@@ -201,20 +206,21 @@ class UnifiedRadixCache:
             self._ledger.lock(turn.number, turn.locked.pieces)
         return inserted
 
-    def finish(self, turn: ActiveTurn, user_end_tokens: int) -> None:
+    def finish(self, turn: ActiveTurn, user_end_tokens: int, told: Told = NOTHING_TOLD) -> None:
         """End a turn, aborted or complete: register it for its session, unlock, free what it still leases.
 
         It registers unless its session was closed, reopened or moved on meanwhile; what it published stays either way.
 
-        Units   user_end_tokens: where the last user message ends in the prompt
+        Units   user_end_tokens: where the last user message ends in the prompt; told: what is known of the gap after it
         Errors  LEASE_REUSED for a finished turn
         """
         self._ledger.require_open(turn.number)
         now = self._clock.now_ns()
-        completion = self._sessions.complete(turn.ticket, now)
+        completion = self._sessions.complete(turn.ticket, now, told)
         try:
             if completion.registers and turn.prompt.reuse:
                 self._register(turn, user_end_tokens, completion.finish_seq)
+            _say(self._core, self._sessions, turn.ticket, now)
         finally:
             self._core.unlock(turn.locked.lease, None, now)
             for component, slots in self._ledger.close(turn.number).items():
@@ -343,6 +349,12 @@ class UnifiedRadixCache:
         self._executor.apply(released.effects)
         self._executor.settle()
         return released
+
+
+def _say(core: UnifiedTreeCore, sessions: SessionRegistry, ticket: Ticket, now_ns: int) -> None:
+    """Tell the core what the session of a request is doing now."""
+    if ticket.session and ticket.registers:
+        core.expect(ticket.session, sessions.wait(ticket.session), now_ns)
 
 
 def _by_component(pieces: tuple[Piece, ...]) -> dict[ComponentName, Slots]:

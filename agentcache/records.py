@@ -11,10 +11,11 @@ Generations never repeat: a forgotten record leaves its number in the floor from
 import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agentcache.stats import SessionCounts
 from agentcache.types import SessionId, SessionState
+from agentcache.waits import Away
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class SessionRecord:
     parent: SessionId | None = None
     queued: int = 0
     running: int = 0
+    away: Away = field(default_factory=Away)
 
     @property
     def busy(self) -> bool:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from agentcache.errors import CacheError, Kind
 from agentcache.records import SessionRecord, SessionRecords, SessionRules, nanoseconds
 from agentcache.stats import SessionCounts
-from agentcache.types import SessionId, SessionState, SessionTag
+from agentcache.types import SessionId, SessionState, SessionTag, Wait, WaitState
+from agentcache.waits import Forecast, Told
 
 MAX_ID_BYTES = 256
+NOTHING_TOLD = Told()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class SessionRegistry:
         self._running: dict[int, SessionRecord] = {}
         self._nobody = SessionRecord(SessionId(""), 0)
         self._sequence = itertools.count(1)
+        self._forecast = Forecast()
 
     def arrive(self, tag: SessionTag | None, now_ns: int) -> Ticket:
         """Take in a request: find, open or reopen its session, or serve it unreferenced. Counts it as queued.
@@ -128,6 +131,8 @@ class SessionRegistry:
             parent_ignored=ignored,
         )
         self._enqueue(record if record.known else self._nobody, ticket)
+        if ticket.registers:
+            self._forecast.returned(record.away, now_ns)
         self._records.touch(record, now_ns)
         return ticket
 
@@ -136,6 +141,7 @@ class SessionRegistry:
         record = self._take(self._queued, ticket)
         record.queued -= 1
         record.running += 1
+        record.away.since_ns = now_ns
         self._records.touch(record, now_ns)
         self._running[ticket.number] = record
         return next(self._sequence)
@@ -144,18 +150,30 @@ class SessionRegistry:
         """End a request that never began. Errors: LEASE_REUSED unless it is queued."""
         record = self._take(self._queued, ticket)
         record.queued -= 1
+        _rest(record, self._forecast, NOTHING_TOLD, now_ns)
         self._records.touch(record, now_ns)
 
-    def complete(self, ticket: Ticket, now_ns: int) -> Completion:
+    def complete(self, ticket: Ticket, now_ns: int, told: Told = NOTHING_TOLD) -> Completion:
         """End a running request. It registers iff its generation = current > closed_through.
 
         Errors  LEASE_REUSED unless it is running
         """
         record = self._take(self._running, ticket)
         record.running -= 1
+        _rest(record, self._forecast, told, now_ns)
         self._records.touch(record, now_ns)
         live = ticket.generation == record.current > record.closed_through
         return Completion(ticket.registers and live, next(self._sequence))
+
+    def wait(self, session: SessionId) -> Wait:
+        """What a session is doing: queued before running, running before idle. Cost O(queued requests)."""
+        record = self._records.find(session)
+        if record.queued:
+            seq = next(number for number, waiting in self._queued.items() if waiting is record)
+            return Wait(WaitState.PENDING, seq=seq)
+        if record.running:
+            return Wait(WaitState.RUNNING, record.away.since_ns)
+        return record.away.wait()
 
     def is_queued(self, ticket: Ticket) -> bool:
         """Whether the ticket has neither begun nor left."""
@@ -186,6 +204,7 @@ class SessionRegistry:
         """
         record = self._named(session, generation)
         if record.state is not SessionState.CLOSED:
+            self._forecast.closed(record.away)
             self._records.close(record, now_ns)
         return _facts(record, now_ns)
 
@@ -256,6 +275,12 @@ class SessionRegistry:
                 Kind.LEASE_REUSED, "a ticket is used once: begin and complete, or leave", ticket=ticket.number
             )
         return tickets.pop(ticket.number)
+
+
+def _rest(record: SessionRecord, forecast: Forecast, told: Told, now_ns: int) -> None:
+    """A request is over: after its last one a session is idle, unless it is closed or nobody's."""
+    if record.state is SessionState.OPEN and not record.busy:
+        forecast.left(record.away, told, now_ns)
 
 
 @dataclass(frozen=True, slots=True)

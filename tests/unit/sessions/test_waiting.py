@@ -1,0 +1,94 @@
+"""What the registry says that a session is doing."""
+
+import pytest
+
+from agentcache.records import SessionRules
+from agentcache.types import SessionId, Wait, WaitState
+from agentcache.waits import Told, WaitKind
+from tests.unit.sessions.world import World
+
+S = SessionId("s")
+
+
+def wait(world: World, session: str = "s") -> Wait:
+    return world.registry.wait(SessionId(session))
+
+
+def test_queued_then_running_then_idle(world: World) -> None:
+    ticket = world.request()
+    assert wait(world) == Wait(WaitState.PENDING, seq=ticket.number)
+    world.now_s += 5
+    world.begin(ticket)
+    assert wait(world) == Wait(WaitState.RUNNING, world.now)
+    world.now_s += 5
+    world.end(ticket)
+    idle = wait(world)
+    assert (idle.state, idle.since_ns, idle.hint_ns) == (WaitState.IDLE, world.now, None)
+    assert idle.since_ns - idle.key_ns == pytest.approx(90e9)  # typically 60 s, and two of three return
+
+
+def test_of_several_requests_the_first_in_the_queue_counts(world: World) -> None:
+    first, second = world.request(), world.request()
+    assert wait(world).seq == first.number
+    world.begin(first)
+    assert (wait(world).state, wait(world).seq) == (WaitState.PENDING, second.number)
+    world.registry.leave(second, world.now)
+    assert wait(world).state is WaitState.RUNNING
+    world.end(first)
+    assert wait(world).state is WaitState.IDLE
+
+
+def test_each_session_has_its_own_place(world: World) -> None:
+    places = [world.request(name).number for name in "abc"]
+    assert [wait(world, name).seq for name in "abc"] == places
+
+
+def test_a_request_that_left_the_queue_leaves_an_idle_session(world: World) -> None:
+    world.turn()
+    world.now_s += 7
+    world.registry.leave(world.request(), world.now)
+    assert (wait(world).state, wait(world).since_ns) == (WaitState.IDLE, world.now)
+
+
+def test_gaps_are_learned_from_the_last_end_to_the_next_arrival(world: World) -> None:
+    """Queueing and running are no gap: 10 s each time."""
+    for _ in range(6):
+        ticket = world.request()
+        world.now_s += 1000
+        world.begin(ticket)
+        world.now_s += 1000
+        world.end(ticket)
+        world.now_s += 10
+    gap_s = (wait(world).since_ns - wait(world).key_ns) / 1e9
+    assert 8 < gap_s < 20
+
+
+def test_what_was_told_at_the_end_counts(world: World) -> None:
+    ticket = world.begin(world.request())
+    world.registry.complete(ticket, world.now, Told(WaitKind.TOOL, 30.0))
+    assert wait(world).hint_ns == 30 * 10**9
+    assert wait(world).since_ns - wait(world).key_ns == pytest.approx(7.5e9)  # a tool typically takes 5 s
+
+
+def test_a_request_that_is_served_unreferenced_ends_no_gap(world: World) -> None:
+    world.turn()
+    world.close()
+    late = world.request()
+    assert not late.registers
+    world.end(world.begin(late))
+    world.open()
+    assert world.registry.wait(S).state is WaitState.IDLE
+
+
+def test_what_was_learned_goes_with_the_record() -> None:
+    world = World(SessionRules(tombstones=1))
+    for _ in range(3):
+        world.turn("old")
+        world.now_s += 1e4
+    world.close("old")
+    world.open("other")
+    world.close("other")  # one tombstone: the older record is forgotten
+    world.now_s += 1e4
+    world.turn("old")
+    habits = world.registry._records.find(SessionId("old")).away.habits
+    assert not habits

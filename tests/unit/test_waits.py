@@ -1,0 +1,202 @@
+"""The forecast of gaps: what it learns, what it believes, and where it stops."""
+
+import math
+import random
+
+import pytest
+
+from agentcache.types import WaitState
+from agentcache.waits import Away, Forecast, Told, WaitKind
+
+TOOL, HUMAN, UNKNOWN = WaitKind.TOOL, WaitKind.HUMAN, WaitKind.UNKNOWN
+HOURS = 3600.0
+
+
+class World:
+    """One forecast, its clock in seconds, and sessions by name."""
+
+    def __init__(self) -> None:
+        self.forecast, self.now_s = Forecast(), 1e6
+        self.sessions: dict[str, Away] = {}
+
+    @property
+    def now(self) -> int:
+        return int(self.now_s * 1e9)
+
+    def left(self, session: str = "s", kind: WaitKind = TOOL, hint: float | None = None) -> Away:
+        away = self.sessions.setdefault(session, Away())
+        self.forecast.left(away, Told(kind, hint), self.now)
+        return away
+
+    def gap(
+        self, gap: float, session: str = "s", kind: WaitKind = TOOL, hint: float | None = None
+    ) -> tuple[float, float | None]:
+        """The session leaves and is back after `gap`; answers what was expected, and the hint that was believed."""
+        expected = self.expected(session, kind, hint)
+        self.now_s += gap
+        self.forecast.returned(self.sessions[session], self.now)
+        return expected
+
+    def expected(
+        self, session: str = "s", kind: WaitKind = TOOL, hint: float | None = None
+    ) -> tuple[float, float | None]:
+        wait = self.left(session, kind, hint).wait()
+        assert (wait.state, wait.since_ns) == (WaitState.IDLE, self.now)
+        hinted = None if wait.hint_ns is None else wait.hint_ns / 1e9
+        return (wait.since_ns - wait.key_ns) / 1e9, hinted
+
+
+@pytest.mark.parametrize(("kind", "typical"), [(TOOL, 5), (HUMAN, 60), (UNKNOWN, 60)])
+def test_who_was_never_seen_is_typical_of_the_kind_and_less_sure_to_return(
+    kind: WaitKind, typical: float
+) -> None:
+    """Nobody has returned: the rate is 2 / 3, which makes the gap longer by half."""
+    assert World().expected(kind=kind)[0] == pytest.approx(1.5 * typical)
+
+
+def test_a_kind_learns_the_geometric_mean_of_its_gaps() -> None:
+    world = World()
+    for number, gap in enumerate([2.0, 8.0]):
+        world.gap(gap, f"s{number}")
+    assert world.expected("new")[0] == pytest.approx(4 * 5 / 4)  # of 3 ends two returned: (2 + 2) / (3 + 2)
+
+
+def test_kinds_learn_apart() -> None:
+    world = World()
+    world.gap(1000, "s", HUMAN)
+    assert world.expected("s", TOOL)[0] == pytest.approx(1.5 * 5, rel=0.01)
+
+
+def test_a_session_goes_by_its_own_gaps_the_more_it_has_seen() -> None:
+    """Others take a second; its own gaps take 100, of which it has seen none, one, and more."""
+    world = World()
+    for number in range(50):
+        world.gap(1.0, f"other {number}")
+    first, second, *later = [world.gap(100.0)[0] for _ in range(8)]
+    assert first < 1.5 < 10 < second < min(later)
+    assert later[-1] > 40
+
+
+def test_the_first_three_gaps_weigh_alike_then_the_newest_counts() -> None:
+    away, world = Away(), World()
+    world.sessions["s"] = away
+    for gap in (1.0, math.e**3, math.e**6):
+        world.gap(gap)
+    assert away.habits[TOOL].value == pytest.approx(3)
+    world.gap(math.e**8)
+    assert away.habits[TOOL].value == pytest.approx(0.7 * 3 + 0.3 * 8)
+
+
+def test_a_history_that_predicts_worse_than_the_kind_is_not_used() -> None:
+    """Gaps alternate: the session's mean is always wrong, and more so than the mean of all."""
+    world = World()
+    for turn in range(120):
+        world.gap(0.3 if turn % 2 else 30.0)
+    for number in range(60):  # of 3 s exactly, which the mean of all is and stays
+        world.gap(3.0, f"other {number}")
+    mean = world.expected("new")[0]
+    figures = world.forecast._kinds[TOOL]
+    assert figures.own_error > figures.kind_error
+    assert world.expected("s")[0] == pytest.approx(mean, rel=0.05)
+
+
+def test_who_seldom_returns_is_expected_later() -> None:
+    """Of 40 that left after one turn none came back: their rate is 2 / 43."""
+    world = World()
+    for number in range(40):
+        world.left(f"s{number}")
+    assert world.expected("new")[0] == pytest.approx(5 * 43 / 2)
+
+
+def test_return_rates_go_by_the_number_of_turns() -> None:
+    world = World()
+    for number in range(40):
+        world.left(f"s{number}")
+    world.gap(5.0)
+    assert world.expected()[0] == pytest.approx(5 * 3 / 2)  # a second turn: nobody's end counts against it
+
+
+def test_a_close_is_not_held_against_those_who_stay() -> None:
+    world = World()
+    for number in range(40):
+        world.forecast.closed(world.left(f"s{number}"))
+    assert world.expected("new")[0] == pytest.approx(1.5 * 5)
+
+
+def test_rates_forget() -> None:
+    world = World()
+    for number in range(1000):
+        world.left(f"s{number}")
+    figures = world.forecast._kinds[TOOL]
+    assert 150 < figures.ends[0] <= 400
+
+
+@pytest.mark.parametrize(("gap", "taken"), [(0.0, 0.1), (-5.0, 0.1), (1e9, 6 * HOURS)])
+def test_gaps_are_clamped(gap: float, taken: float) -> None:
+    """A clock that jumps teaches at most the longest or the shortest gap."""
+    world = World()
+    world.gap(gap)
+    assert world.sessions["s"].habits[TOOL].value == pytest.approx(math.log(taken))
+
+
+def test_forecasts_are_clamped() -> None:
+    world = World()
+    for number in range(300):
+        world.left(f"s{number}", HUMAN)
+    world.gap(1e9, "last", HUMAN)
+    assert world.expected("new", HUMAN)[0] == 6 * HOURS
+
+
+@pytest.mark.parametrize(
+    ("hint", "taken"), [(3.0, 3.0), (0.0, 0.1), (-1.0, 0.1), (1e12, 6 * HOURS), (math.inf, 6 * HOURS)]
+)
+def test_hints_are_clamped(hint: float, taken: float) -> None:
+    assert World().expected(hint=hint)[1] == pytest.approx(taken)
+
+
+def test_without_a_hint_there_is_none() -> None:
+    assert World().expected()[1] is None
+
+
+def test_a_second_request_of_a_busy_session_teaches_nothing() -> None:
+    world = World()
+    world.gap(5.0)
+    world.now_s += 100
+    world.forecast.returned(world.sessions["s"], world.now)
+    assert world.sessions["s"].habits[TOOL].count == 1
+
+
+# whom to believe
+
+
+def test_hints_that_are_right_to_a_factor_of_two_are_believed() -> None:
+    world, rng = World(), random.Random(1)
+    for _ in range(200):
+        gap = rng.lognormvariate(1, 1.5)
+        assert world.gap(gap, hint=max(0.1, gap) * rng.lognormvariate(0, 0.7))[1] is not None
+
+
+def test_a_liar_is_believed_once_and_then_not_at_all() -> None:
+    """Always 0.1 s, really some 10 s: after the first gap exactly as if it had said nothing."""
+    lying, silent, rng = World(), World(), random.Random(2)
+    for turn in range(200):
+        gap = rng.lognormvariate(2.3, 0.8)
+        told, said_nothing = lying.gap(gap, hint=0.1), silent.gap(gap)
+        assert told == (said_nothing[0], 0.1 if turn == 0 else None)
+
+
+def test_who_becomes_honest_is_believed_again() -> None:
+    world = World()
+    for _ in range(20):
+        world.gap(60.0, hint=0.1)
+    believed = [world.gap(60.0, hint=60.0)[1] is not None for _ in range(10)]
+    assert believed == sorted(believed)
+    assert not believed[0]
+    assert believed[-1]
+
+
+def test_what_one_session_says_costs_no_other_its_trust() -> None:
+    world = World()
+    for _ in range(20):
+        world.gap(60.0, "liar", hint=0.1)
+    assert world.gap(60.0, "honest", hint=60.0)[1] == 60.0
