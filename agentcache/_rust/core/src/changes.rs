@@ -74,7 +74,7 @@ impl Changes {
                         component,
                         tier,
                         slots,
-                    }))
+                    }));
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use crate::arena::{FULL, NodeId, ORIGIN};
 use crate::changes::Changes;
+use crate::coverage::Positions;
 use crate::jobs::{JobTable, Place, Terms};
-use crate::markers::Positions;
 use crate::trie::Trie;
 use crate::values::Tier;
 

@@ -5,12 +5,13 @@ use crate::changes::Changes;
 use crate::check;
 use crate::closing::{demote_released, drop_released};
 use crate::config::{Config, Rule};
+use crate::coverage::{Spot, held};
 use crate::error::{Error, Kind, Result};
 use crate::eviction::{Asked, Eviction};
 use crate::insert;
 use crate::jobs::{JobTable, demand_region, device_end};
 use crate::leases::LeaseTable;
-use crate::markers::{MarkerBook, Spot, held};
+use crate::markers::MarkerBook;
 use crate::trie::Trie;
 use crate::values::{
     Boundary, Committed, Evicted, Inserted, Key, Locked, MatchResult, NamespaceId, Offer, PageHash, Piece,

@@ -6,41 +6,10 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::anchors::AnchorId;
-use crate::arena::{FULL, NONE, NodeId, ORIGIN};
+use crate::arena::{FULL, NONE, ORIGIN};
+use crate::coverage::{Coverage, Draft, NOT_LEFT, Positions, Spot};
 use crate::trie::Trie;
-use crate::values::{Held, TREE_TIERS, Turn, Wait};
-
-const NOT_LEFT: i64 = 0;
-
-/// A boundary of a marker: the deepest node of its path that is there, and the length it had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
-    pub node: NodeId,
-    pub length: u32,
-}
-
-/// One branch of a session. `number` stays when the marker moves forward along its branch.
-#[derive(Clone, Copy, Debug)]
-pub struct Draft {
-    pub number: i64,
-    pub generation: i64,
-    pub frontier: Spot,
-    pub alternate: Option<Spot>,
-    pub start_seq: i64,
-    pub finish_seq: i64,
-    /// The number of the marker whose branch the session went on with.
-    pub left_for: i64,
-}
-
-impl Draft {
-    pub fn is_left(&self) -> bool {
-        self.left_for != NOT_LEFT
-    }
-
-    pub fn spots(&self) -> impl Iterator<Item = Spot> {
-        [Some(self.frontier), self.alternate].into_iter().flatten()
-    }
-}
+use crate::values::{Turn, Wait};
 
 /// A marker in place: its boundaries are listed at their nodes.
 #[derive(Debug)]
@@ -49,9 +18,6 @@ struct Marker {
     frontier: AnchorId,
     alternate: AnchorId,
 }
-
-/// Components and nodes, each once.
-pub type Positions = Vec<(usize, NodeId)>;
 
 /// Markers per session; the counts of what they reference are in the trie's cells.
 #[derive(Debug, Default)]
@@ -62,8 +28,7 @@ pub struct MarkerBook {
     next: i64,
     /// Markers of all sessions.
     pub size: i64,
-    stamps: Vec<u32>,
-    round: u32,
+    coverage: Coverage,
 }
 
 impl MarkerBook {
@@ -165,7 +130,7 @@ impl MarkerBook {
         let before = self.drafts(trie, self.session(session));
         let after: Vec<Draft> =
             before.iter().filter(|draft| draft.generation > generation).copied().collect();
-        self.difference(trie, &before, &after).0
+        self.coverage.difference(trie, &before, &after).0
     }
 
     /// After data was lost: move markers whose boundary no longer votes to the deepest one above that does.
@@ -190,7 +155,7 @@ impl MarkerBook {
         if before.is_empty() && after.is_empty() {
             return Vec::new();
         }
-        let (gone, new) = self.difference(trie, before, &after);
+        let (gone, new) = self.coverage.difference(trie, before, &after);
         let number = self.session(session).unwrap_or_else(|| self.open(trie, session));
         let waits = matches!(trie.waits[number as usize], Some(Wait::Pending { .. }));
         for (component, id) in &gone {
@@ -266,70 +231,13 @@ impl MarkerBook {
             .collect();
     }
 
-    // -- what markers reference
-
-    /// Positions referenced before and not after, and after and not before.
-    fn difference(&mut self, trie: &mut Trie, before: &[Draft], after: &[Draft]) -> (Positions, Positions) {
-        for spot in after.iter().flat_map(Draft::spots) {
-            trie.cut_regions(spot.node);
-        }
-        self.stamps.resize(trie.arena.cell_count(), 0);
-        self.round = self.round.checked_add(3).unwrap_or_else(|| {
-            self.stamps.fill(0);
-            3
-        });
-        let (wanted, both, old) = (self.round, self.round + 1, self.round + 2);
-        let (mut gone, mut new) = (Vec::new(), Vec::new());
-        for component in trie.components() {
-            let from = new.len();
-            if component == FULL && grown(trie, before, after, &mut new) {
-                continue;
-            }
-            for spot in after.iter().flat_map(Draft::spots) {
-                walk(trie, component, spot, |id| {
-                    let stamp = &mut self.stamps[trie.arena.cell_number(id, component)];
-                    if *stamp == wanted {
-                        return component != FULL; // the path above was seen
-                    }
-                    *stamp = wanted;
-                    new.push((component, id));
-                    true
-                });
-            }
-            for spot in before.iter().flat_map(Draft::spots) {
-                walk(trie, component, spot, |id| {
-                    let stamp = &mut self.stamps[trie.arena.cell_number(id, component)];
-                    if *stamp == both || *stamp == old {
-                        return component != FULL;
-                    }
-                    if *stamp == wanted {
-                        *stamp = both;
-                    } else {
-                        *stamp = old;
-                        gone.push((component, id));
-                    }
-                    true
-                });
-            }
-            let mut kept = from;
-            for at in from..new.len() {
-                if self.stamps[trie.arena.cell_number(new[at].1, component)] == wanted {
-                    new[kept] = new[at];
-                    kept += 1;
-                }
-            }
-            new.truncate(kept);
-        }
-        (gone, new)
-    }
-
     /// Say what a session does; every piece that it references is ranked anew, and notes the key of an idle one.
     pub fn expect(&mut self, trie: &mut Trie, session: &str, wait: Wait) {
         let Some(number) = self.session(session) else { return };
         let before = trie.waits[number as usize].replace(wait);
         let queued = |wait: Option<Wait>| matches!(wait, Some(Wait::Pending { .. }));
         let drafts = self.drafts(trie, Some(number));
-        let (_, all) = self.difference(trie, &[], &drafts);
+        let (_, all) = self.coverage.difference(trie, &[], &drafts);
         for (component, id) in all {
             let cell = trie.arena.cell_mut(id, component);
             if let Wait::Idle { key_ns, .. } = wait {
@@ -348,7 +256,7 @@ impl MarkerBook {
     /// Positions that a session references, from scratch, for `check`.
     pub fn recount(&mut self, trie: &mut Trie, number: u32) -> Positions {
         let drafts = self.drafts(trie, Some(number));
-        self.difference(trie, &[], &drafts).1
+        self.coverage.difference(trie, &[], &drafts).1
     }
 }
 
@@ -365,42 +273,6 @@ fn leave_queue(pending: &mut Option<Box<Vec<u32>>>, number: u32) {
 #[expect(clippy::box_collection, reason = "as above")]
 fn join_queue(pending: &mut Option<Box<Vec<u32>>>, number: u32) {
     pending.get_or_insert_default().push(number);
-}
-
-/// Visit the nodes of a component's region at a spot, deepest first, while the visitor says so. Cuts nothing: the
-/// path was cut where the region begins when the marker was put.
-fn walk(trie: &Trie, component: usize, spot: Spot, mut visit: impl FnMut(NodeId) -> bool) {
-    if trie.is_state(component) {
-        if trie.end(spot.node) == spot.length {
-            visit(spot.node);
-        }
-        return;
-    }
-    let start = trie.region_start(component, spot.length);
-    let mut at = spot.node;
-    while at != ORIGIN && trie.end(at) > start && visit(at) {
-        at = trie.parent(at);
-    }
-}
-
-/// The common case: one branch that only grew. FULL then changes by the nodes below the old frontier alone.
-fn grown(trie: &Trie, before: &[Draft], after: &[Draft], new: &mut Positions) -> bool {
-    let ([old], [next]) = (before, after) else { return false };
-    let on_path = |draft: &Draft| {
-        draft.alternate.is_none_or(|spot| {
-            spot.length <= draft.frontier.length && trie.is_prefix(spot.node, draft.frontier.node)
-        })
-    };
-    let whole = trie.end(old.frontier.node) == old.frontier.length;
-    if !whole || !trie.is_prefix(old.frontier.node, next.frontier.node) || !on_path(old) || !on_path(next) {
-        return false;
-    }
-    let mut at = next.frontier.node;
-    while at != old.frontier.node {
-        new.push((FULL, at));
-        at = trie.parent(at);
-    }
-    true
 }
 
 /// The marker at what still votes; None when nothing does.
@@ -439,21 +311,4 @@ fn still_wanted(mut drafts: Vec<Draft>, extended: i64) -> Vec<Draft> {
         }
         dead.extend(more);
     }
-}
-
-/// What lies at these positions, per component and tier, components without data left out.
-pub fn held(trie: &Trie, positions: &Positions) -> Vec<Held> {
-    let mut found = Vec::new();
-    for component in trie.components() {
-        for tier in TREE_TIERS {
-            let here = positions.iter().filter(|at| at.0 == component && trie.has(at.1, component, tier));
-            let slots: i64 = here.map(|at| i64::from(trie.width(at.1, component))).sum();
-            let tokens =
-                if trie.is_state(component) { 0 } else { slots * i64::from(trie.config.page_tokens) };
-            if slots > 0 {
-                found.push(Held { component, tier, tokens, slots });
-            }
-        }
-    }
-    found
 }
