@@ -1,7 +1,7 @@
 """snapshot, stats and clear."""
 
 from agentcache.errors import Kind
-from agentcache.types import FULL, MAMBA, SWA, ComponentName, Insert, TierName
+from agentcache.types import FULL, MAMBA, SWA, ComponentName, Insert, PoolName, TierName
 from tests.builders import AWAY, HOME, MakeCore, config_of, interval, pages_of, slots_of, state
 from tests.contract.conftest import Drive
 from tests.contract.reading import markers, refused
@@ -56,6 +56,35 @@ def test_snapshot_shows_every_page_in_order(drive: Drive) -> None:
     assert dict(deep.locks) == dict(deep.references) == {FULL: 1, SWA: 1, MAMBA: 1}
     assert (shot.leases, shot.jobs) == (1, 0)
     driver.unlock(held)
+
+
+def test_snapshot_is_sorted(drive: Drive) -> None:
+    """Pages by namespace and path, markers by session and then by when they finished, whatever came first."""
+    driver = drive("M", page=4)
+    for at, (letters, space, session) in enumerate((("xb", HOME, "t"), ("a", AWAY, "s"), ("xa", HOME, "t"))):
+        driver.insert(pages_of(letters, 4, space))
+        driver.turn(session, pages_of(letters, 4, space), (1, 9 - at))
+    shot = driver.core.snapshot()
+    places = [(page.namespace, page.path) for page in shot.pages]
+    assert places == sorted(places)
+    assert len(places) == 4
+    assert [(view.session, view.finish_seq) for view in shot.markers] == [("s", 8), ("t", 7), ("t", 9)]
+
+
+def test_stats_name_every_pool_in_order(drive: Drive) -> None:
+    driver, key = drive("SM", page=4, host_tier=True), pages_of("ab", 4)
+    driver.insert(key, tier=TierName.HOST)
+    driver.turn("s", key, (1, 2))
+    job = driver.load(key).job
+    assert job is not None
+    counts = driver.core.stats().pools
+    assert [count.pool for count in counts] == [
+        PoolName(spec.name, tier) for spec in driver.config.specs for tier in (TierName.DEVICE, TierName.HOST)
+    ]
+    on_host = [(count.cached, count.protected, count.referenced) for count in counts[1::2]]
+    assert on_host == [(2, 2, 2), (2, 1, 1), (2, 1, 1)]
+    assert all((count.cached, count.protected, count.referenced) == (0, 0, 0) for count in counts[::2])
+    driver.commit(job)
 
 
 def test_snapshot_of_an_empty_core(drive: Drive) -> None:

@@ -5,6 +5,7 @@ import pytest
 from agentcache.errors import Kind
 from agentcache.types import FULL, MAMBA, SWA, ComponentName, Lease, Region, TierName
 from tests.builders import SWA2, pages_of
+from tests.check import check_all
 from tests.contract.conftest import Drive
 from tests.contract.reading import refused
 
@@ -86,6 +87,18 @@ def test_a_window_is_released_early(drive: Drive) -> None:
     driver.unlock(held, SWA)
     assert driver.evict(SWA, 4).freed == 4
     assert driver.evict(FULL, 4).short == 4
+    driver.unlock(held)
+
+
+def test_an_early_release_is_idempotent(drive: Drive) -> None:
+    driver, key = drive("SM", page=4), pages_of("ab", 4)
+    driver.insert(key)
+    held, other = driver.lock(key), driver.lock(key)
+    driver.unlock(held, SWA)
+    driver.core.unlock(held.lease, SWA, driver.tick())
+    check_all(driver)
+    assert driver.evict(SWA, 2).freed == 1
+    driver.unlock(other)
     driver.unlock(held)
 
 

@@ -191,7 +191,10 @@ def test_preview_counts_both_tiers(drive: Drive) -> None:
     driver, key = drive("SM", page=4, host_tier=True), pages_of("abcd", 4)
     driver.insert(key, tier=TierName.HOST)
     turn(driver, "abcd", (1, 2))
-    found = shown(driver.release("s", ReleaseMode.PREVIEW))
+    answer = driver.release("s", ReleaseMode.PREVIEW)
+    order = [(name, tier) for name in (FULL, SWA, MAMBA) for tier in (TierName.DEVICE, TierName.HOST)]
+    assert [(part.component, part.tier) for part in answer.held] == order
+    found = shown(answer)
     assert found[FULL, TierName.DEVICE] == found[FULL, TierName.HOST] == (16, 4)
 
 

@@ -1,12 +1,15 @@
 """Jobs in their odder moments: claims, jobs below jobs, what is used meanwhile, partial outcomes, demoting closes."""
 
+from dataclasses import replace
+
 import pytest
 
+from agentcache.errors import Kind
 from agentcache.keys import Key
 from agentcache.types import FULL, MAMBA, SWA, Free, Job, Move, ReleaseMode, TierName
 from tests.builders import pages_of
 from tests.contract.conftest import Drive
-from tests.contract.reading import counts, ends
+from tests.contract.reading import counts, ends, refused
 from tests.contract.test_core_write_back import named, only_job
 from tests.driver import Driver
 
@@ -146,6 +149,37 @@ def stored_anywhere(driver: Driver, key: Key) -> Job:
     planned = driver.plan(driver.core.plan_backup(at, DEVICE, EXTERNAL, driver.tick()), key, at)
     assert planned.job is not None
     return planned.job
+
+
+# -- plans
+
+
+def test_a_backup_names_what_the_device_has_of_a_region(drive: Drive) -> None:
+    """a is on both tiers, b on the device, c and d on the host."""
+    driver, key = drive("SM", page=4, host_tier=True), pages_of("abcd", 4)
+    driver.insert(pages_of("a", 4), tier=HOST)
+    driver.insert(pages_of("ab", 4))
+    driver.insert(key, [(SWA, 16), (MAMBA, 16)], driver.lock(pages_of("ab", 4)), HOST)
+    driver.unlock(next(iter(driver.leases.values())))
+    at = driver.peek(key).any_tier
+    assert at.length == 16
+    job = driver.plan(driver.core.plan_backup(at, DEVICE, HOST, driver.tick()), key, at).job
+    assert job is not None
+    assert [part[:3] for part in named(job.pieces)] == [(FULL, 4, 8)]
+    driver.commit(job)
+    assert ends(driver, key, FULL, HOST) == ALL
+
+
+def test_a_load_needs_the_whole_region_somewhere(drive: Drive) -> None:
+    """At 12 the window is there and no state, at 8 a state and no window."""
+    driver, key = drive("SM", page=4, host_tier=True), pages_of("abcd", 4)
+    driver.insert(key, [(SWA, 4), (SWA, 12), (SWA, 16), (MAMBA, 4), (MAMBA, 8), (MAMBA, 16)], tier=HOST)
+    before, at = driver.core.snapshot(), driver.peek(key).any_tier
+    for length in (12, 8):
+        upper = replace(at, length=length)
+        call = lambda upper=upper: driver.core.plan_load(upper, HOST, DEVICE, driver.tick())  # noqa: E731
+        assert refused(call) is Kind.NOT_RESIDENT
+    assert driver.core.snapshot() == before
 
 
 # -- loads

@@ -147,6 +147,27 @@ def test_a_piece_locked_meanwhile_stays_on_the_device(drive: Drive, landed: bool
     driver.unlock(held)
 
 
+def test_a_piece_offered_again_meanwhile_was_used(drive: Drive) -> None:
+    driver, key = drive("SM", page=4, host_tier=True, write_back=True), pages_of("abc", 4)
+    driver.insert(key)
+    driver.evict(FULL, 1)
+    driver.insert(key)
+    driver.commit(only_job(driver), lambda _piece, _end: False)
+    assert driver.depth(key) == 12
+
+
+def test_looking_registering_and_matching_above_are_no_use(drive: Drive) -> None:
+    driver, key = drive("SM", page=4, host_tier=True, write_back=True), pages_of("abc", 4)
+    driver.insert(key)
+    driver.evict(FULL, 1)
+    driver.peek(key)
+    driver.match(key, 11)
+    driver.turn("s", key, (1, 2))
+    driver.commit(only_job(driver), lambda _piece, _end: False)
+    assert driver.depth(key) == 8
+    assert [view.frontier for view in driver.core.snapshot().markers] == [8]
+
+
 def test_a_piece_locked_and_released_meanwhile_was_used(drive: Drive) -> None:
     driver, key = drive("SM", page=4, host_tier=True, write_back=True), pages_of("abc", 4)
     driver.insert(key)
