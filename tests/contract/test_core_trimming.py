@@ -1,7 +1,7 @@
 """evict: how far a tail is trimmed, which window pages go together, and which tails are swept or left."""
 
 from agentcache.tree.api import Order
-from agentcache.types import FULL, MAMBA, SWA, ComponentName, TierName
+from agentcache.types import FULL, MAMBA, SWA, ComponentName, SessionId, TierName, Wait, WaitState
 from tests.builders import SWA2, pages_of
 from tests.contract.conftest import Drive
 from tests.contract.reading import counts, ends
@@ -196,6 +196,24 @@ def test_a_higher_ranked_page_of_the_host_stays_there(drive: Drive) -> None:
     assert (answer.freed, answer.moving) == (1, 0)
     assert driver.peek(pages_of("x", 4)).any_tier.length == 4
     assert driver.depth(pages_of("ab", 4)) == 4
+
+
+def test_a_page_takes_the_place_of_what_is_below_it_whatever_its_rank(drive: Drive) -> None:
+    """A request for b is queued, so b would stay longest of all; but without a there is no way to it."""
+    driver, key = (
+        drive(page=4, order=Order.ERT, host_tier=True, write_back=True, host_slots=1),
+        pages_of("ab", 4),
+    )
+    driver.insert(key)
+    driver.turn("s", key, (1, 2))
+    driver.turn("t", pages_of("a", 4), (1, 2))
+    driver.evict(FULL, 1)
+    driver.commit(only_job(driver))
+    driver.core.expect(SessionId("s"), Wait(WaitState.PENDING, seq=1), driver.tick())
+    answer = driver.evict(FULL, 1)
+    assert (answer.freed, answer.moving) == (0, 1)
+    driver.commit(only_job(driver))
+    assert (ends(driver, key, FULL), ends(driver, key, FULL, HOST)) == ([], [4])
 
 
 def test_room_is_made_for_what_comes_along_too(drive: Drive) -> None:
