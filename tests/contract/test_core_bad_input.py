@@ -1,5 +1,6 @@
 """Bad input of every sort: one error of the closed list, nothing changed, and the core goes on."""
 
+from array import array
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ def odd_arrays(count: int) -> dict[str, Any]:
         "backwards": plain[::-1],
         "a column": plain.reshape(-1, 1),
         "a row": plain.reshape(1, -1),
+        "times": plain.astype("datetime64[s]"),
+        "bytes": plain.tobytes(),
         "nothing": None,
     }
 
@@ -60,6 +63,16 @@ def test_a_key_may_be_a_part_of_a_larger_array_and_read_only(world: World) -> No
     whole = np.concatenate([np.zeros(3, np.int32), world.key.tokens])
     whole.setflags(write=False)
     assert world.core.match(Key(whole[3:], HOME), 16, world.now()).device.length == 16
+
+
+def test_any_flat_int32_memory_will_do(make_core: MakeCore) -> None:
+    """Arrays of the standard library and views, too: what counts is the memory."""
+    core, tokens = make_core(config_of("", 4)), pages_of("ab", 4).tokens
+    key = Key(memoryview(tokens), HOME)  # type: ignore[arg-type]
+    slots = array("i", [5, 6])
+    answer = core.insert(key, Insert(slots), 1)  # type: ignore[arg-type]
+    assert answer.taken[0].slots.tolist() == [5, 6]
+    assert core.peek(Key(tokens, HOME), 8).device.length == 8
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 5, 7])

@@ -102,6 +102,19 @@ def test_what_a_marker_shows_is_of_its_last_turn(drive: Drive) -> None:
     assert (view.start_seq, view.finish_seq, view.left) == (5, 9, False)
 
 
+def test_a_left_branch_stays_left_for_the_one_that_followed_it(drive: Drive) -> None:
+    """pq runs beside xy, for which ab was left: pq goes on, and ab stays until xy goes too."""
+    driver = drive(page=4)
+    turn(driver, "ab", (1, 2))
+    turn(driver, "xy", (3, 6))
+    turn(driver, "pq", (5, 7))
+    assert left(driver) == [(2, True), (6, False), (7, False)]
+    turn(driver, "pqr", (8, 9))
+    assert left(driver) == [(2, True), (6, True), (9, False)]
+    turn(driver, "pqrs", (10, 11))
+    assert left(driver) == [(11, False)]
+
+
 # -- turns that reached nothing
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-
-import numpy as np
+from operator import index
 
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key, Namespace
@@ -29,8 +28,8 @@ class RawKey:
 
 def raw_key(key: Key, page_tokens: int) -> RawKey:
     """Errors: BAD_REQUEST, UNALIGNED."""
-    tokens = key.tokens
-    if not _is_flat_int32(tokens):
+    tokens = _flat_int32(key.tokens)
+    if tokens is None:
         raise CacheError(Kind.BAD_REQUEST, "tokens are one flat int32 array; make keys with keys.page_key")
     if len(tokens) % page_tokens:
         raise CacheError(
@@ -39,20 +38,21 @@ def raw_key(key: Key, page_tokens: int) -> RawKey:
     return RawKey(tokens.tobytes(), key.namespace)
 
 
-def _is_flat_int32(array: object) -> bool:
-    return (
-        isinstance(array, np.ndarray)
-        and array.dtype == np.int32
-        and array.ndim == 1
-        and array.flags.c_contiguous
-    )
+def _flat_int32(array: Slots) -> memoryview | None:
+    """The array's memory; None when it is not contiguous int32, in one dimension."""
+    try:
+        view = memoryview(array)  # type: ignore[arg-type]  # stubs for Python 3.11 know no buffers
+    except (TypeError, ValueError, BufferError):
+        return None
+    return view if view.format == "i" and view.ndim == 1 and view.c_contiguous else None
 
 
 def slot_numbers(slots: Slots, component: ComponentName) -> list[int]:
     """Errors: BAD_INSERT."""
-    if not _is_flat_int32(slots):
+    view = _flat_int32(slots)
+    if view is None:
         raise CacheError(Kind.BAD_INSERT, "slots are one flat int32 array", component=component)
-    numbers: list[int] = slots.tolist()
+    numbers = view.tolist()
     if min(numbers, default=0) < 0:
         raise CacheError(Kind.BAD_INSERT, "slots count from 0", component=component, slot=min(numbers))
     return numbers
@@ -86,7 +86,7 @@ def demand_once(places: Iterable[tuple[ComponentName, int]], what: str) -> None:
 
 def saturated(count: int) -> int:
     """A count that is only compared: beyond 64 bits it is as good as the largest."""
-    return max(-MOST - 1, min(int(count), MOST))
+    return max(-MOST - 1, min(index(count), MOST))
 
 
 def room_of(room: Mapping[ComponentName, int]) -> dict[ComponentName, int]:
