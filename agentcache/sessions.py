@@ -131,8 +131,7 @@ class SessionRegistry:
             parent_ignored=ignored,
         )
         self._enqueue(record if record.known else self._nobody, ticket)
-        if ticket.registers:
-            self._forecast.returned(record.away, now_ns)
+        self._forecast.returned(record.away, now_ns)
         self._records.touch(record, now_ns)
         return ticket
 

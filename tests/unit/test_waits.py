@@ -6,7 +6,7 @@ import random
 import pytest
 
 from agentcache.types import WaitState
-from agentcache.waits import Away, Forecast, Told, WaitKind
+from agentcache.waits import Away, Forecast, Mean, Told, WaitKind
 
 TOOL, HUMAN, UNKNOWN = WaitKind.TOOL, WaitKind.HUMAN, WaitKind.UNKNOWN
 HOURS = 3600.0
@@ -75,6 +75,13 @@ def test_a_session_goes_by_its_own_gaps_the_more_it_has_seen() -> None:
     first, second, *later = [world.gap(100.0)[0] for _ in range(8)]
     assert first < 1.5 < 10 < second < min(later)
     assert later[-1] > 40
+
+
+def test_a_history_weighs_no_more_than_it_remembers() -> None:
+    """After 50 gaps of 100 s as after the last 3 1/3: ten thirteenths of it, the rest is the kind's 5 s."""
+    world = World()
+    world.sessions["s"] = Away(habits={TOOL: Mean(0.3, math.log(100), 50)})
+    assert world.expected()[0] == pytest.approx(1.5 * 100 ** (10 / 13) * 5 ** (3 / 13))
 
 
 def test_the_first_three_gaps_weigh_alike_then_the_newest_counts() -> None:

@@ -70,10 +70,12 @@ def test_the_core_hears_of_every_step(world: World) -> None:
     assert [wait.state for wait in heard.values()] == [WaitState.IDLE]
     turn = world.begin(text(1, 40), "s")
     assert [wait.state for wait in heard.values()] == [WaitState.RUNNING]
-    world.enter("s")
+    queued = world.enter("s")
     assert [wait.state for wait in heard.values()] == [WaitState.PENDING]
     world.finish(turn)
     assert [wait.state for wait in heard.values()] == [WaitState.PENDING]
+    world.cache.leave(queued)
+    assert [wait.state for wait in heard.values()] == [WaitState.IDLE]
 
 
 def hits(gap_told: float | None, seed: int) -> int:

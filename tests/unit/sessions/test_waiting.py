@@ -80,6 +80,29 @@ def test_a_request_that_is_served_unreferenced_ends_no_gap(world: World) -> None
     assert world.registry.wait(S).state is WaitState.IDLE
 
 
+def test_the_end_of_one_of_two_requests_is_no_gap(world: World) -> None:
+    first, second = world.begin(world.request()), world.begin(world.request())
+    world.end(first)
+    world.now_s += 100
+    world.request()
+    assert not world.registry._records.find(S).away.habits
+    world.end(second)
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_who_closes_is_not_counted_as_one_that_stays_away(world: World, when: str) -> None:
+    """After a turn, or while it runs: who comes next is still expected in 60 s at two of three."""
+    for number in range(40):
+        ticket = world.begin(world.request(f"s{number}"))
+        if when == "before":
+            world.close(f"s{number}")
+        world.end(ticket)
+        if when == "after":
+            world.close(f"s{number}")
+    world.turn("new")
+    assert wait(world, "new").since_ns - wait(world, "new").key_ns == pytest.approx(90e9)
+
+
 def test_what_was_learned_goes_with_the_record() -> None:
     world = World(SessionRules(tombstones=1))
     for _ in range(3):
