@@ -323,7 +323,7 @@ class Author:
         jobs = list(self._world.transfers)
         if jobs:
             keep = self._chance.choice([0, 50, 80, 100, 100, 100])
-            spoilt = 1 if self._chance.random() < 0.05 else None
+            spoilt = self._chance.choice([*[None] * 20, "stray", "twice"])
             yield self._op("commit", job=self._chance.choice(jobs), keep=keep, bad=spoilt)
 
     def _settled(self) -> Iterator[Op]:
@@ -349,6 +349,7 @@ class Author:
             ("insert", words | {"tier": "device", "bad": "owned"}),
             ("insert", words | {"tier": "device", "bad": "twice"}),
             ("insert", words | {"tier": "device", "bad": "few"}),
+            ("insert", words | {"tier": "device", "bad": "negative"}),
             ("lock", {"at": "nobodys"}),
             ("evict", {"component": FULL, "tier": "external", "want": 1}),
             ("evict", {"component": "OTHER", "tier": "device", "want": 1}),

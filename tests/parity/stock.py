@@ -62,7 +62,8 @@ class Transfer:
         targets: list[Target] = []
         for piece in job.pieces:
             for end in piece_ends(piece, page):
-                slots = [0] if job.target is TierName.EXTERNAL else stock.take(piece.component, job.target, 1)
+                outside = job.target is TierName.EXTERNAL
+                slots = [len(targets)] if outside else stock.take(piece.component, job.target, 1)
                 start = end if piece.start == piece.end else end - page
                 targets += [(piece.component, start, end, slot) for slot in slots or ()]
         return cls(job, tuple(targets))

@@ -7,6 +7,8 @@ the order of hashes in a REMOVED. The same lines stand in recorded traces, and t
 import hashlib
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from agentcache.types import (
     Boundary,
     Committed,
@@ -63,20 +65,26 @@ def answer_text(value: object, epoch: int) -> str:
 
 
 def runs_text(numbers: Sequence[int]) -> str:
-    """Numbers in their order; `first..last` where at least three follow each other."""
+    """Numbers in their order; `first..last` where at least three follow each other, upward or downward."""
     parts: list[str] = []
     at = 0
     while at < len(numbers):
-        last = at
-        while last + 1 < len(numbers) and numbers[last + 1] == numbers[last] + 1:
-            last += 1
-        if last - at < 2:
+        count = max(_run(numbers, at, 1), _run(numbers, at, -1))
+        if count < 3:
             parts.append(str(numbers[at]))
             at += 1
         else:
-            parts.append(f"{numbers[at]}..{numbers[last]}")
-            at = last + 1
+            parts.append(f"{numbers[at]}..{numbers[at + count - 1]}")
+            at += count
     return ",".join(parts)
+
+
+def _run(numbers: Sequence[int], start: int, step: int) -> int:
+    """How many numbers from `start` on rise (or fall) by one."""
+    at = start + 1
+    while at < len(numbers) and numbers[at] == numbers[at - 1] + step:
+        at += 1
+    return at - start
 
 
 def numbers_of(text: str) -> list[int]:
@@ -84,7 +92,9 @@ def numbers_of(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(",") if text else ():
         first, _, last = part.partition("..")
-        found += range(int(first), int(last or first) + 1)
+        begin, end = int(first), int(last or first)
+        step = 1 if end >= begin else -1
+        found += range(begin, end + step, step)
     return found
 
 
@@ -92,26 +102,36 @@ def pieces_text(pieces: Iterable[Piece]) -> str:
     return "+".join(map(_piece, pieces)) or NOTHING
 
 
-def snapshot_digest(snapshot: Snapshot) -> str:
-    """A short digest of everything observable, epochs left out."""
+def snapshot_digest(snapshot: Snapshot, page_tokens: int, epoch: int) -> str:
+    """A short digest of everything observable; `epoch` is the one that the core was born with.
+
+    Pages come parents first, so a page's length and its own tokens say where it hangs.
+    """
     seed = hashlib.sha256()
     for page in snapshot.pages:
-        seed.update(page_text(page).encode())
+        seed.update(f"{page.namespace} {len(page.path)} ".encode())
+        seed.update(np.array(page.path[-page_tokens:], dtype="<i4").tobytes())
+        seed.update(f"{_holdings(page)}\n".encode())
     for marker in snapshot.markers:
         where = (
             f"{marker.generation} {marker.frontier} {marker.alternate} {marker.start_seq} {marker.finish_seq}"
         )
         seed.update(f"marker {marker.session} {where} {int(marker.left)}\n".encode())
-    seed.update(f"leases {snapshot.leases} jobs {snapshot.jobs}\n".encode())
+    counts = f"leases {snapshot.leases} jobs {snapshot.jobs} epoch {snapshot.epoch - epoch}\n"
+    seed.update(counts.encode())
     return seed.hexdigest()[: 2 * HASH_BYTES]
 
 
 def page_text(page: PageView) -> str:
     """One page position as a line."""
+    return f"page {page.namespace} {runs_text(page.path)} {_holdings(page)}\n"
+
+
+def _holdings(page: PageView) -> str:
     slots = ",".join(f"{name}.{tier}:{slot}" for name, tier, slot in page.slots)
     locks = ",".join(f"{name}:{count}" for name, count in page.locks)
     references = ",".join(f"{name}:{count}" for name, count in page.references)
-    return f"page {page.namespace} {','.join(map(str, page.path))} {slots} {locks} {references}\n"
+    return f"{slots} {locks} {references}"
 
 
 def _boundary(boundary: Boundary, epoch: int) -> str:

@@ -223,18 +223,18 @@ class World(Lookups):
             return
         transfer = self._known(self.transfers, words["job"])
         landed = transfer.land(self.stock, int(words["keep"]), op.number)
-        if "bad" in words:
-            self._refuse_landing(transfer, landed)
+        if "bad" in words and landed:
+            self._refuse_landing(transfer, landed, words["bad"])
         del self.transfers[words["job"]]
         self.old_jobs = {words["job"]: transfer.job}
         self._apply(op, self.core.commit(transfer.job, landed, self.now).effects)
 
-    def _refuse_landing(self, transfer: Transfer, landed: tuple[Piece, ...]) -> None:
-        """A landing past the end of the job is refused; the same job then lands as it should."""
+    def _refuse_landing(self, transfer: Transfer, landed: tuple[Piece, ...], how: str) -> None:
+        """A landing past the end of the job, or twice, is refused; the same job then lands as it should."""
         last = transfer.job.pieces[-1]
         stray = Piece(last.component, last.end + self.page, last.end + 2 * self.page, slots_of([0]))
         try:
-            self.core.commit(transfer.job, (*landed, stray), self.now)
+            self.core.commit(transfer.job, (*landed, *(landed[:1] if how == "twice" else [stray])), self.now)
         except CacheError:
             return
         raise AssertionError("a landing that is no part of the job was taken")

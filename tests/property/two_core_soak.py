@@ -98,7 +98,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--seed", default="1", help="of the run, or of one episode, N.M")
     parser.add_argument("--first", choices=sorted(CORES), default="reference")
-    parser.add_argument("--second", choices=sorted(CORES), default=next(reversed(CORES)))
+    parser.add_argument("--second", choices=sorted(CORES), default=min(CORES))
     parser.add_argument("--differences", type=int, default=1, help="stop after so many")
     parser.add_argument("--shrink", type=float, default=60, help="seconds to spend on each")
     parser.add_argument("--replay", type=Path, help="run this history instead")

@@ -1,0 +1,35 @@
+"""Recorded traces on every core: each answer and each state as the reference core gave them when they were recorded."""
+
+from pathlib import Path
+
+import pytest
+
+from agentcache.tree.reference.core import ReferenceCore
+from agentcache.types import Evicted
+from tests.builders import CORES
+from tests.parity.corpus import record, traces
+from tests.parity.pair import DifferenceError
+from tests.parity.player import play
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("core", sorted(CORES))
+@pytest.mark.parametrize("trace", traces(), ids=lambda trace: trace.stem)
+def test_a_recorded_trace_is_answered_as_recorded(trace: Path, core: str) -> None:
+    assert play(trace.read_text(encoding="utf-8").splitlines(), CORES[core]) > 50
+
+
+class EvictsMore(ReferenceCore):
+    def evict(self, component: object, tier: object, want: int, room: object, now_ns: int) -> Evicted:
+        return super().evict(component, tier, want + 1, room, now_ns)  # type: ignore[arg-type]
+
+
+def test_a_core_that_answers_differently_is_found_at_its_line() -> None:
+    lines = record("corpus.1").splitlines()
+    assert play(lines, ReferenceCore, check=True)
+    with pytest.raises(DifferenceError, match=r"line \d+: \d+ evict "):
+        play(lines, EvictsMore)
+
+
+def test_the_corpus_is_small_enough_to_be_committed() -> None:
+    assert 100_000 < sum(trace.stat().st_size for trace in traces()) < 1_000_000
