@@ -16,7 +16,7 @@ from agentcache.clock import ManualClock
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
 from agentcache.records import SessionRules
-from agentcache.tree.api import CoreConfig
+from agentcache.tree.api import CoreConfig, Order
 from agentcache.types import (
     FULL,
     MAMBA,
@@ -50,11 +50,12 @@ class CacheMachine(RuleBasedStateMachine):
     """One cache and whatever happens to it."""
 
     reached: ClassVar[Counter[str]] = Counter()
+    order: ClassVar[Order] = Order.SESSION
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
-        config = CoreConfig(PAGE, (full_spec(), swa_spec(3), mamba_spec(GRID)), GRID)
+        config = CoreConfig(PAGE, (full_spec(), swa_spec(3), mamba_spec(GRID)), GRID, self.order)
         rules = SessionRules(ttl_s=30, reopen_after_s=3, tag_ttl_s=8, tombstones=1)
         self.cache: UnifiedRadixCache = build_cache(config, POOLS, self.clock, CORE, rules)
         self.queued: list[Ticket] = []

@@ -1,9 +1,12 @@
 """Any history of requests and sessions over the facade: one owner a slot, right data, nothing left at the end."""
 
+from functools import partial
+
 import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from agentcache.tree.api import Order
 from tests.property.cache_rules import CacheMachine
 from tests.property.reaching import reach
 
@@ -25,9 +28,10 @@ RARE = {
 }
 
 
-def run(number: int) -> None:
+def run(order: Order, number: int) -> None:
+    machine = type("CacheMachine", (CacheMachine,), {"order": order})
     run_state_machine_as_test(
-        seed(number)(CacheMachine),
+        seed(number)(machine),
         settings=settings(
             max_examples=80,
             stateful_step_count=50,
@@ -39,5 +43,6 @@ def run(number: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_any_history_leaves_every_slot_with_one_owner() -> None:
-    reach(run, CacheMachine.reached, RARE)
+@pytest.mark.parametrize("order", [Order.SESSION, Order.ERT])
+def test_any_history_leaves_every_slot_with_one_owner(order: Order) -> None:
+    reach(partial(run, order), CacheMachine.reached, RARE)
