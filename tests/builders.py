@@ -8,6 +8,7 @@ import numpy as np
 
 from agentcache.keys import Key, Namespace, page_key
 from agentcache.tree.api import CoreConfig, Order, UnifiedTreeCore, WritePolicy
+from agentcache.tree.native import NativeCore
 from agentcache.tree.reference.core import ReferenceCore
 from agentcache.types import (
     MAMBA,
@@ -28,7 +29,7 @@ HOME = Namespace(tenant_salt="home", model="m")
 AWAY = Namespace(tenant_salt="away", model="m")
 
 MakeCore = Callable[[CoreConfig], UnifiedTreeCore]
-CORES: dict[str, MakeCore] = {"reference": ReferenceCore}
+CORES: dict[str, MakeCore] = {"native": NativeCore, "reference": ReferenceCore}
 
 KINDS = ("S", "L", "M")  # short window, long window, checkpoint
 
