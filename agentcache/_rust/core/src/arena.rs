@@ -45,9 +45,6 @@ pub struct Cell {
     pub touched: u64,
     /// Aux components: those of its sessions that wait in a queue (`ert`).
     pub pending: Option<Box<Vec<u32>>>,
-    /// Where the copy on a tier stands in that tier's heaps.
-    pub seats: [u32; 2],
-    pub classes: [u8; 2],
     /// What the copy on a tier was last counted as.
     pub counted: [u8; 2],
     /// The last session that wanted it has let go of it.
@@ -67,8 +64,6 @@ impl Default for Cell {
             noted_ns: 0,
             touched: 0,
             pending: None,
-            seats: [NONE; 2],
-            classes: [0; 2],
             counted: [0; 2],
             released: false,
         }
@@ -76,14 +71,6 @@ impl Default for Cell {
 }
 
 impl Cell {
-    pub fn has(&self, tier: Tier) -> bool {
-        tier != Tier::External && self.slots[tier as usize].here()
-    }
-
-    pub fn anywhere(&self) -> bool {
-        self.slots[0].here() || self.slots[1].here()
-    }
-
     /// A lease protects device copies, a job the copies that it reads.
     pub fn protected(&self, tier: Tier) -> bool {
         self.claims[tier as usize] > 0 || (tier == Tier::Device && self.locks > 0)
@@ -110,6 +97,8 @@ pub struct Node {
     pub priority: i64,
     /// Jobs with a claim at or below this node.
     pub jobs_below: u32,
+    /// Which components have a copy here, a bit each, by tier.
+    pub resident: [u64; 2],
     /// Children with FULL on a tier.
     pub carrying: [u32; 2],
     /// Children whose FULL device copy leaves in the running call.
@@ -140,6 +129,7 @@ impl Node {
             birth,
             priority: 0,
             jobs_below: 0,
+            resident: [0; 2],
             carrying: [0; 2],
             leaving: 0,
             anchors: NONE,

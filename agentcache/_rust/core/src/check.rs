@@ -56,6 +56,12 @@ fn topology(trie: &Trie, id: NodeId) -> Verdict {
 
 fn residency(trie: &Trie, id: NodeId) -> Verdict {
     let node = trie.arena.node(id);
+    for component in trie.components() {
+        for tier in TREE_TIERS {
+            let here = trie.arena.cell(id, component).slots[tier as usize].here();
+            must(here == trie.has(id, component, tier), || "residency is noted at the node".into())?;
+        }
+    }
     must(trie.anywhere(id, FULL), || format!("page {}: a node has FULL on device or host", node.end))?;
     if trie.has(id, FULL, Tier::Device) {
         must(node.parent == ORIGIN || trie.has(node.parent, FULL, Tier::Device), || {
@@ -64,12 +70,12 @@ fn residency(trie: &Trie, id: NodeId) -> Verdict {
     }
     for component in trie.components().filter(|component| *component != FULL) {
         let cell = trie.arena.cell(id, component);
-        let grounded = !cell.has(Tier::Device)
+        let grounded = !trie.has(id, component, Tier::Device)
             || cell.claims[Tier::Device as usize] > 0
             || trie.has(id, FULL, Tier::Device);
         must(grounded, || "aux data on the device have their FULL there".into())?;
         if let crate::config::Rule::Checkpoint { grid_tokens } = trie.config.rules[component] {
-            must(!cell.anywhere() || node.end % grid_tokens == 0, || {
+            must(!trie.anywhere(id, component) || node.end % grid_tokens == 0, || {
                 "data lies where its component allows".into()
             })?;
         }

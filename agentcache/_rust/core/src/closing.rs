@@ -44,7 +44,8 @@ pub fn demote_released(trie: &mut Trie, jobs: &mut JobTable, positions: &Positio
 fn free_backed(trie: &mut Trie, id: NodeId, changes: &mut Changes) {
     for component in trie.components().rev() {
         let cell = trie.arena.cell(id, component);
-        let backed = cell.has(DEVICE) && cell.has(HOST) && !cell.protected(DEVICE);
+        let backed =
+            trie.has(id, component, DEVICE) && trie.has(id, component, HOST) && !cell.protected(DEVICE);
         if !backed {
             continue;
         }

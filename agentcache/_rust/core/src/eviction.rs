@@ -312,8 +312,7 @@ impl<'a> Eviction<'a> {
             .filter(|other| *other != FULL && *other != component)
             .filter(along)
             .filter(|other| {
-                let cell = self.trie.arena.cell(id, *other);
-                cell.has(tier) && !cell.protected(tier)
+                self.trie.has(id, *other, tier) && !self.trie.arena.cell(id, *other).protected(tier)
             })
             .collect()
     }

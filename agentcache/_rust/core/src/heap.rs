@@ -1,7 +1,6 @@
-//! An indexed heap of candidates: every node knows its seat, so it moves or leaves in O(log n).
+//! An indexed heap of candidates: every node's seat is known, so it moves or leaves in O(log n).
 
 use crate::arena::{Arena, NONE, NodeId};
-use crate::values::Tier;
 
 /// The configured order's key (design §7), smallest first. Equal keys are equal ranks but for the tie breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,12 +24,36 @@ impl Entry {
     }
 }
 
-/// Which cells a heap orders: their seats are kept there.
-#[derive(Clone, Copy, Debug)]
-pub struct Seating {
-    pub component: usize,
-    pub tier: Tier,
-    pub class: u8,
+/// Where each node stands in the heaps of one pool: which heap, and its place there.
+#[derive(Debug, Default)]
+pub struct Seats(Vec<u32>);
+
+const PLACE_BITS: u32 = 29;
+
+impl Seats {
+    /// The heap and place of a node that has a seat.
+    pub fn get(&self, id: NodeId) -> Option<(usize, usize)> {
+        let seat = self.0.get(id as usize).copied().filter(|seat| *seat != NONE)?;
+        Some(((seat >> PLACE_BITS) as usize, (seat & ((1 << PLACE_BITS) - 1)) as usize))
+    }
+
+    fn put(&mut self, id: NodeId, class: usize, place: usize) {
+        if self.0.len() <= id as usize {
+            self.0.resize(id as usize + 1, NONE);
+        }
+        self.0[id as usize] = (class as u32) << PLACE_BITS | place as u32;
+    }
+
+    fn clear(&mut self, id: NodeId) {
+        self.0[id as usize] = NONE;
+    }
+}
+
+/// A heap's surroundings: nodes for ties, the seats that it keeps, and which heap it is.
+pub struct Hall<'a> {
+    pub arena: &'a Arena,
+    pub seats: &'a mut Seats,
+    pub class: usize,
 }
 
 #[derive(Debug, Default)]
@@ -54,28 +77,26 @@ impl Heap {
     }
 
     /// Put a node in, or to where its rank belongs now.
-    pub fn put(&mut self, arena: &mut Arena, seating: Seating, id: NodeId, rank: Rank) {
+    pub fn put(&mut self, hall: &mut Hall<'_>, id: NodeId, rank: Rank) {
         let entry = Entry { first: rank.first, second: rank.second, group: rank.group, id };
-        let seat = arena.cell(id, seating.component).seats[seating.tier as usize];
-        let at = if seat == NONE {
+        let at = if let Some((_, place)) = hall.seats.get(id) {
+            self.entries[place] = entry;
+            place
+        } else {
             self.entries.push(entry);
             self.entries.len() - 1
-        } else {
-            self.entries[seat as usize] = entry;
-            seat as usize
         };
-        let at = self.rise(arena, seating, at);
-        self.sink(arena, seating, at);
+        let at = self.rise(hall, at);
+        self.sink(hall, at);
     }
 
-    pub fn take(&mut self, arena: &mut Arena, seating: Seating, id: NodeId) {
-        let seat =
-            std::mem::replace(&mut arena.cell_mut(id, seating.component).seats[seating.tier as usize], NONE);
-        let at = seat as usize;
-        self.entries.swap_remove(at);
-        if at < self.entries.len() {
-            let at = self.rise(arena, seating, at);
-            self.sink(arena, seating, at);
+    /// Take a node out that has a seat here.
+    pub fn take(&mut self, hall: &mut Hall<'_>, id: NodeId, place: usize) {
+        hall.seats.clear(id);
+        self.entries.swap_remove(place);
+        if place < self.entries.len() {
+            let at = self.rise(hall, place);
+            self.sink(hall, at);
         }
     }
 
@@ -88,44 +109,42 @@ impl Heap {
         }
     }
 
-    fn seat(&mut self, arena: &mut Arena, seating: Seating, at: usize, entry: Entry) {
+    fn seat(&mut self, hall: &mut Hall<'_>, at: usize, entry: Entry) {
         self.entries[at] = entry;
-        let cell = arena.cell_mut(entry.id, seating.component);
-        cell.seats[seating.tier as usize] = at as u32;
-        cell.classes[seating.tier as usize] = seating.class;
+        hall.seats.put(entry.id, hall.class, at);
     }
 
-    fn rise(&mut self, arena: &mut Arena, seating: Seating, mut at: usize) -> usize {
+    fn rise(&mut self, hall: &mut Hall<'_>, mut at: usize) -> usize {
         let entry = self.entries[at];
         while at > 0 {
             let above = (at - 1) / ARITY;
-            if !Self::before(arena, &entry, &self.entries[above]) {
+            if !Self::before(hall.arena, &entry, &self.entries[above]) {
                 break;
             }
-            self.seat(arena, seating, at, self.entries[above]);
+            self.seat(hall, at, self.entries[above]);
             at = above;
         }
-        self.seat(arena, seating, at, entry);
+        self.seat(hall, at, entry);
         at
     }
 
-    fn sink(&mut self, arena: &mut Arena, seating: Seating, mut at: usize) {
+    fn sink(&mut self, hall: &mut Hall<'_>, mut at: usize) {
         let entry = self.entries[at];
         loop {
             let first = at * ARITY + 1;
             let below = first..(first + ARITY).min(self.entries.len());
             let Some(best) = below.reduce(|best, other| {
-                if Self::before(arena, &self.entries[other], &self.entries[best]) { other } else { best }
+                if Self::before(hall.arena, &self.entries[other], &self.entries[best]) { other } else { best }
             }) else {
                 break;
             };
-            if !Self::before(arena, &self.entries[best], &entry) {
+            if !Self::before(hall.arena, &self.entries[best], &entry) {
                 break;
             }
-            self.seat(arena, seating, at, self.entries[best]);
+            self.seat(hall, at, self.entries[best]);
             at = best;
         }
-        self.seat(arena, seating, at, entry);
+        self.seat(hall, at, entry);
     }
 }
 

@@ -139,9 +139,11 @@ impl MarkerBook {
         disturbed.dedup();
         for number in disturbed {
             let before = self.drafts(trie, Some(number));
+            if before.is_empty() {
+                continue;
+            }
             let after = before.iter().filter_map(|draft| settled(trie, draft)).collect();
-            let name = Arc::clone(&self.sessions[number as usize].0);
-            self.replace(trie, &name, &before, after);
+            self.adjust(trie, number, &before, after);
         }
     }
 
@@ -155,8 +157,12 @@ impl MarkerBook {
         if before.is_empty() && after.is_empty() {
             return Vec::new();
         }
-        let (gone, new) = self.coverage.difference(trie, before, &after);
         let number = self.session(session).unwrap_or_else(|| self.open(trie, session));
+        self.adjust(trie, number, before, after)
+    }
+
+    fn adjust(&mut self, trie: &mut Trie, number: u32, before: &[Draft], after: Vec<Draft>) -> Positions {
+        let (gone, new) = self.coverage.difference(trie, before, &after);
         let waits = matches!(trie.waits[number as usize], Some(Wait::Pending { .. }));
         for (component, id) in &gone {
             let cell = trie.arena.cell_mut(*id, *component);

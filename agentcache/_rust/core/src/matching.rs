@@ -4,7 +4,7 @@ use crate::arena::{FULL, NodeId, ORIGIN};
 use crate::config::Rule;
 use crate::error::{Error, Kind, Result};
 use crate::trie::Trie;
-use crate::values::{Key, MatchResult, Miss, MissReason, Tier};
+use crate::values::{Key, MatchResult, Miss, MissReason};
 
 /// A position: the node whose pages hold it, and its length.
 type Spot = (NodeId, u32);
@@ -43,7 +43,7 @@ impl Trie {
         let cap = self.floor_page(limit.clamp(0, i64::from(length)) as u32);
         let mut walk = Walk {
             accepted: [(ORIGIN, 0); 2],
-            run_starts: [vec![0; self.components().len()], vec![0; self.components().len()]],
+            run_starts: [vec![0; self.windows.len()], vec![0; self.windows.len()]],
             last: 0,
             refusals: [0; 2],
         };
@@ -65,23 +65,19 @@ impl Trie {
         let (start, end) = (self.arena.node(id).start, self.end(id));
         let candidate = self.floor_grid(reached);
         let polled = candidate > start;
-        let mut refusals = [0_u64; 2];
-        for component in self.components() {
-            let cell = self.arena.cell(id, component);
-            let resident = [cell.has(Tier::Device), cell.anywhere()];
-            for view in 0..2 {
-                let accepted = match self.config.rules[component] {
-                    Rule::Path => resident[view],
-                    Rule::Checkpoint { .. } => resident[view] && candidate == end,
-                    Rule::Window { tokens } => {
-                        let run_start = &mut walk.run_starts[view][component];
-                        if !resident[view] {
-                            *run_start = end;
-                        }
-                        resident[view] && candidate.saturating_sub(tokens) >= *run_start
-                    }
-                };
-                refusals[view] |= u64::from(!accepted) << component;
+        let all = u64::MAX >> (64 - self.components().len());
+        let [device, host] = self.arena.node(id).resident;
+        let mut refusals = [all & !device, all & !(device | host)];
+        for (refused, run_starts) in refusals.iter_mut().zip(&mut walk.run_starts) {
+            for ((component, tokens), run_start) in self.windows.iter().zip(run_starts) {
+                if *refused >> component & 1 == 1 {
+                    *run_start = end;
+                } else if candidate.saturating_sub(*tokens) < *run_start {
+                    *refused |= 1 << component;
+                }
+            }
+            if candidate != end {
+                *refused |= self.states;
             }
         }
         if !polled {

@@ -104,6 +104,8 @@ impl Trie {
             *self.arena.cell_mut(upper, component) = cell;
         }
         for tier in [Tier::Device, Tier::Host] {
+            let paged = self.arena.node(id).resident[tier as usize] & !self.states;
+            self.arena.node_mut(upper).resident[tier as usize] = paged;
             let carries = self.has(id, FULL, tier);
             self.arena.node_mut(upper).carrying[tier as usize] = u32::from(carries);
         }

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::arena::{Cell, FULL, NONE, NodeId, ORIGIN};
+use crate::arena::{Cell, FULL, NodeId, ORIGIN};
 use crate::config::{Order, OrderBase};
-use crate::heap::{Heap, Rank, Seating, tie};
+use crate::heap::{Hall, Heap, Rank, Seats, tie};
 use crate::runs::SlotSet;
 use crate::trie::Trie;
 use crate::values::{Tier, Wait};
@@ -29,6 +29,7 @@ pub struct PoolIndex {
     pub protected: i64,
     pub referenced: i64,
     pub heaps: [Heap; 5],
+    seats: Seats,
     /// When hinted candidates fall due.
     due: BinaryHeap<Reverse<(i64, NodeId)>>,
 }
@@ -76,11 +77,9 @@ impl Trie {
     }
 
     fn unseat(&mut self, id: NodeId, component: usize, tier: Tier) {
-        let cell = self.arena.cell(id, component);
-        if cell.seats[tier as usize] != NONE {
-            let class = cell.classes[tier as usize];
-            let seating = Seating { component, tier, class };
-            self.index[component][tier as usize].heaps[class as usize].take(&mut self.arena, seating, id);
+        let PoolIndex { heaps, seats, .. } = &mut self.index[component][tier as usize];
+        if let Some((class, place)) = seats.get(id) {
+            heaps[class].take(&mut Hall { arena: &self.arena, seats, class }, id, place);
         }
     }
 
@@ -112,7 +111,7 @@ impl Trie {
     fn place(&mut self, id: NodeId, component: usize, tier: Tier) {
         let cell = self.arena.cell(id, component);
         let at = tier as usize;
-        let flags = if cell.has(tier) {
+        let flags = if self.has(id, component, tier) {
             (IS_PROTECTED * u8::from(cell.protected(tier))) | (IS_REFERENCED * u8::from(cell.live > 0))
         } else {
             0
@@ -129,12 +128,11 @@ impl Trie {
             return;
         }
         let (class, rank) = self.rank(id, component);
-        let cell = self.arena.cell(id, component);
-        if cell.seats[at] != NONE && cell.classes[at] != class {
+        if self.index[component][at].seats.get(id).is_some_and(|(other, _)| other != class as usize) {
             self.unseat(id, component, tier);
         }
-        let index = &mut self.index[component][at];
-        index.heaps[class as usize].put(&mut self.arena, Seating { component, tier, class }, id, rank);
+        let PoolIndex { heaps, seats, .. } = &mut self.index[component][at];
+        heaps[class as usize].put(&mut Hall { arena: &self.arena, seats, class: class as usize }, id, rank);
         if class == AHEAD {
             self.watch(id, component, tier);
         }
@@ -148,21 +146,28 @@ impl Trie {
             return false;
         }
         let cell = self.arena.cell(id, component);
-        cell.has(tier) && !cell.protected(tier) && (component != FULL || self.is_tail(id, tier))
+        self.has(id, component, tier)
+            && !cell.protected(tier)
+            && (component != FULL || self.is_tail(id, tier))
+    }
+
+    /// Whether a node may be the tail of a path on some tier between calls: others are never ranked for FULL.
+    pub fn may_be_tail(&self, id: NodeId) -> bool {
+        let node = self.arena.node(id);
+        self.config.tiers().iter().any(|tier| node.carrying[*tier as usize] == 0 && self.has(id, FULL, *tier))
     }
 
     fn is_tail(&self, id: NodeId, tier: Tier) -> bool {
         let node = self.arena.node(id);
         let carried = node.carrying[tier as usize];
         let leaving = if tier == Tier::Device { node.leaving } else { 0 };
-        let full = self.arena.cell(id, FULL);
-        if carried > leaving || (carried > 0 && full.has(Tier::Host)) {
+        if carried > leaving || (carried > 0 && self.has(id, FULL, Tier::Host)) {
             return false; // a page that has a host copy need not move, so it would leave before its child
         }
         if self.components().any(|component| self.arena.cell(id, component).claims[tier as usize] > 0) {
             return false;
         }
-        let last = full.has(Tier::Device) != full.has(Tier::Host);
+        let last = self.has(id, FULL, Tier::Device) != self.has(id, FULL, Tier::Host);
         !last || node.jobs_below == 0
     }
 

@@ -16,6 +16,10 @@ use crate::values::{Event, EventKind, NamespaceId, PageHash, Tier, Wait};
 pub struct Trie {
     pub config: Config,
     pub arena: Arena,
+    /// The components whose data are states, a bit each.
+    pub states: u64,
+    /// The windows: component and tokens.
+    pub windows: Vec<(usize, u32)>,
     /// One index a component and tree tier.
     pub index: Vec<[PoolIndex; 2]>,
     pub marked: Vec<NodeId>,
@@ -34,7 +38,17 @@ pub struct Trie {
 impl Trie {
     pub fn new(config: Config) -> Self {
         let components = config.rules.len();
+        let (mut states, mut windows) = (0, Vec::new());
+        for (component, rule) in config.rules.iter().enumerate() {
+            match *rule {
+                Rule::Path => {}
+                Rule::Window { tokens } => windows.push((component, tokens)),
+                Rule::Checkpoint { .. } => states |= 1 << component,
+            }
+        }
         Trie {
+            states,
+            windows,
             arena: Arena::new(components, config.page_tokens),
             index: (0..components).map(|_| [PoolIndex::default(), PoolIndex::default()]).collect(),
             config,
@@ -57,7 +71,7 @@ impl Trie {
     }
 
     pub fn is_state(&self, component: usize) -> bool {
-        matches!(self.config.rules[component], Rule::Checkpoint { .. })
+        self.states >> component & 1 == 1
     }
 
     /// The start of a component's region at a boundary; of a checkpoint, the boundary itself.
@@ -92,7 +106,7 @@ impl Trie {
     }
 
     pub fn has(&self, id: NodeId, component: usize, tier: Tier) -> bool {
-        self.arena.cell(id, component).has(tier)
+        tier != Tier::External && self.arena.node(id).resident[tier as usize] >> component & 1 == 1
     }
 
     pub fn slots(&self, id: NodeId, component: usize, tier: Tier) -> &[i32] {
@@ -124,6 +138,7 @@ impl Trie {
         let cell = self.arena.cell_mut(id, component);
         cell.slots[tier as usize] = slots;
         cell.released = false;
+        self.arena.node_mut(id).resident[tier as usize] |= 1 << component;
         self.around(id);
         if component == FULL {
             let parent = self.parent(id);
@@ -146,9 +161,9 @@ impl Trie {
     /// Free one copy. A node that loses its last FULL goes, with all that lies below it.
     pub fn lose(&mut self, id: NodeId, component: usize, tier: Tier, changes: &mut Changes) {
         self.free_copy(id, component, tier, changes);
-        if !self.arena.cell(id, FULL).anywhere() {
+        if !self.anywhere(id, FULL) {
             self.remove(id, changes);
-        } else if component != FULL && !self.arena.cell(id, component).anywhere() {
+        } else if component != FULL && !self.anywhere(id, component) {
             self.disturb(id, component, changes);
         }
     }
@@ -184,6 +199,7 @@ impl Trie {
         self.lift(id);
         let width = self.width(id, component);
         let slots = std::mem::take(&mut self.arena.cell_mut(id, component).slots[tier as usize]);
+        self.arena.node_mut(id).resident[tier as usize] &= !(1 << component);
         changes.free(component, tier, slots.first(width));
         changes.dropped = true;
         self.index[component][tier as usize].owned.remove_all(slots.first(width));
@@ -240,7 +256,9 @@ impl Trie {
                 cell.touched = tick;
                 cell.hits += u32::from(hit);
                 cell.released = false;
-                self.mark(*at);
+                if component != FULL || self.may_be_tail(*at) {
+                    self.mark(*at);
+                }
             }
         }
     }

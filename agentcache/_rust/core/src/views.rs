@@ -44,7 +44,7 @@ fn page_view(trie: &Trie, id: NodeId, at: u32, path: &[i32]) -> PageView {
         }
         let cell = trie.arena.cell(id, component);
         for tier in trie.config.tiers() {
-            if cell.has(*tier) {
+            if trie.has(id, component, *tier) {
                 let slots = trie.slots(id, component, *tier);
                 view.slots.push((component, *tier, slots[if state { 0 } else { number }]));
             }

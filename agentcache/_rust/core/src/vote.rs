@@ -6,7 +6,8 @@ use crate::trie::Trie;
 
 impl Trie {
     pub fn anywhere(&self, id: NodeId, component: usize) -> bool {
-        self.arena.cell(id, component).anywhere()
+        let node = self.arena.node(id);
+        (node.resident[0] | node.resident[1]) >> component & 1 == 1
     }
 
     /// From where a window's data lie without a gap up to the end of `id`; not followed above `enough`.
