@@ -152,6 +152,12 @@ def test_many_slots_outlive_the_core_and_are_the_callers_to_write() -> None:
     assert pieces[1].tolist() == list(range(count))
 
 
+def test_no_slots_are_the_shared_ones() -> None:
+    core = core_of()
+    root = core.match(pages_of("a", 4), 4, 1).device
+    assert all(piece.slots is NO_SLOTS for piece in core.lock(root, 2).pieces)
+
+
 def test_a_class_with_other_fields_is_refused_at_import() -> None:
     """A field that the binding does not know would stay unset."""
     script = (
@@ -248,6 +254,15 @@ def test_equal_namespaces_are_one_and_many_are_not_kept() -> None:
 
 def offer_of_full(pages: int) -> Insert:
     return Insert(slots_of(range(pages)))
+
+
+def test_only_what_cannot_change_is_remembered() -> None:
+    """A namespace of another class says each time what it is."""
+    core, calls = core_of(""), list[int]()
+    space: Any = Reentrant(lambda: calls.append(1))
+    for _ in range(3):
+        core.peek(Key(pages_of("a", 4).tokens, space), 4)
+    assert len(calls) == 3
 
 
 def test_calls_keep_no_references() -> None:
