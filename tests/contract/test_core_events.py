@@ -135,6 +135,22 @@ def test_an_index_from_events_equals_the_tree(drive: Drive, write_back: bool) ->
     assert replayed(driver.events) == {TierName.DEVICE: set(), TierName.HOST: set()}
 
 
+def test_a_gap_in_what_was_stored_is_a_second_event(drive: Drive) -> None:
+    """The page at 8 did not land: the one at 12 has a parent of its own to name."""
+    driver, key = drive(page=4, emit_events=True, host_tier=True), pages_of("abcd", 4)
+    driver.insert(key)
+    job = driver.backup(key).job
+    assert job is not None
+    driver.events.clear()
+    driver.commit(job, lambda _piece, end: end != 8)
+    hashes = tuple(page_hashes(key, 4))
+    assert [(event.hashes, event.parent) for event in driver.events] == [
+        (hashes[:1], None),
+        (hashes[2:], hashes[1]),
+    ]
+    assert driver.events[1].tokens == tuple(key.tokens.tolist()[8:])
+
+
 def test_removals_of_one_call_are_one_event_a_tier(drive: Drive) -> None:
     """Branches that leave in turns, from device and host: whoever listens hears of each tier once."""
     driver = drive(page=4, emit_events=True, host_tier=True)

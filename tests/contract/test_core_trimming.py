@@ -1,8 +1,20 @@
 """evict: how far a tail is trimmed, which window pages go together, and which tails are swept or left."""
 
-from agentcache.tree.api import Order
-from agentcache.types import FULL, MAMBA, SWA, ComponentName, SessionId, TierName, Wait, WaitState
-from tests.builders import SWA2, pages_of
+from agentcache.tree.api import CoreConfig, Order
+from agentcache.types import (
+    FULL,
+    MAMBA,
+    SWA,
+    ComponentName,
+    SessionId,
+    TierName,
+    Wait,
+    WaitState,
+    full_spec,
+    swa_spec,
+)
+from tests.builders import SWA2, MakeCore, pages_of
+from tests.check import check_all
 from tests.contract.conftest import Drive
 from tests.contract.reading import counts, ends
 from tests.contract.test_core_write_back import only_job
@@ -71,6 +83,16 @@ def test_a_window_piece_spares_what_is_locked(drive: Drive) -> None:
     assert driver.evict(SWA).freed == 2
     assert ends(driver, key, SWA) == [4, 8, 12, 24]
     driver.unlock(held)
+
+
+def test_windows_of_one_size_take_each_other_along(make_core: MakeCore) -> None:
+    config = CoreConfig(4, (full_spec(), swa_spec(3), swa_spec(3, SWA2)))
+    for component, other in ((SWA, SWA2), (SWA2, SWA)):
+        driver, key = Driver(make_core(config)), pages_of("ab", 4)
+        driver.watch = check_all
+        driver.insert(key)
+        assert driver.evict(component).freed == 1
+        assert ends(driver, key, other) == [4]
 
 
 def test_what_goes_with_a_demoted_window_is_demoted_where_it_fits(drive: Drive) -> None:
