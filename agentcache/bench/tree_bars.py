@@ -180,13 +180,15 @@ HEADINGS = (
     "SGLang Rust",
     "SGLang sessions",
     "ours",
-    "(median)",
+    "median",
     "in Rust",
-    "to Rust",
-    "to sessions",
+    "Rust ÷ ours",
+    "sessions ÷ ours",
     "allowed",
     "verdict",
 )
+TEXTS = ("bar", "allowed", "verdict")
+IN_README = ("bar", "SGLang Rust", "SGLang sessions", "ours", "in Rust", "Rust ÷ ours", "allowed", "verdict")
 
 
 def lines(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
@@ -198,7 +200,7 @@ def lines(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
             _best(one.peer),
             _best(one.with_sessions),
             _best(ours),
-            f"({_number(ours.median_us)})" if ours else "-",
+            _number(ours.median_us) if ours else "-",
             _best(one.in_rust),
             _ratio(ours, one.peer),
             _ratio(ours, one.with_sessions),
@@ -210,16 +212,19 @@ def lines(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
 def show(verdicts: Sequence[Verdict], console: Console) -> None:
     table = Table(title="microseconds, best of the passes (bytes a node: bytes)", title_justify="left")
     for name in HEADINGS:
-        table.add_column(name, justify="left" if name in ("bar", "allowed", "verdict") else "right")
+        table.add_column(name, justify="left" if name in TEXTS else "right")
     for line in lines(verdicts):
         table.add_row(*line)
     console.print(table)
 
 
 def markdown(verdicts: Sequence[Verdict]) -> str:
-    """The same table for a README."""
-    rules = tuple("---" if name in ("bar", "allowed", "verdict") else "--:" for name in HEADINGS)
-    return "\n".join(f"| {' | '.join(line)} |" for line in (HEADINGS, rules, *lines(verdicts)))
+    """The same for a README, with fewer columns."""
+    rules = tuple("---" if name in TEXTS else "--:" for name in HEADINGS)
+    shown = [HEADINGS.index(name) for name in IN_README]
+    return "\n".join(
+        f"| {' | '.join(line[at] for at in shown)} |" for line in (HEADINGS, rules, *lines(verdicts))
+    )
 
 
 def _best(row: Row | None) -> str:
@@ -227,7 +232,7 @@ def _best(row: Row | None) -> str:
 
 
 def _ratio(ours: Row | None, peer: Row | None) -> str:
-    return f"1/{peer.best_us / ours.best_us:.1f}" if ours and peer else "-"
+    return _number(peer.best_us / ours.best_us) if ours and peer else "-"
 
 
 def _number(value: float) -> str:
