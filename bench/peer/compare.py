@@ -1,6 +1,6 @@
 """Our native core and SGLang's cores in one sitting, against the bars that are set: `make bench-peer`.
 
-Runs in the project's environment; SGLang runs in the one beside this file, a process for each shape. The shapes'
+Runs in the project's environment; SGLang runs in the one beside this file. The shapes'
 numbers are those of `agentcache bench tree`. Its rows go to build/bench-peer.json.
 """
 
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +109,29 @@ def is_for_a_bar(ask: Ask) -> bool:
     return False
 
 
-def ask_peer(ask: Ask, python: Path) -> list[Row]:
-    command = [str(python), str(HERE / "sglang_shapes.py"), json.dumps(ask)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"SGLang failed at {json.dumps(ask)}\n{done.stderr[-2000:]}")
-    return [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+def batches(plan: Sequence[Ask]) -> Iterator[list[Ask]]:
+    """What one process of the peer does: a family on a core, or one tree's memory."""
+
+    def key(ask: Ask) -> tuple[object, ...]:
+        alone = (ask["components"], ask["page"]) if ask["family"] == "memory" else ()
+        return ask["core"], ask["family"], *alone
+
+    for _, group in groupby(plan, key):
+        yield list(group)
+
+
+def ask_peer(asks: Sequence[Ask], python: Path) -> Iterator[Row]:
+    """The rows of one batch; says on stderr what comes next."""
+    command = [str(python), str(HERE / "sglang_shapes.py"), json.dumps(asks)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdout
+        for ask in asks:
+            words = ("core", "family", "components", "page", "shape", "tokens", "leaves", "sessions")
+            print("   ", *(ask[word] for word in words if ask.get(word)), file=sys.stderr, flush=True)
+            while (line := peer.stdout.readline()).startswith("{"):
+                yield Row(**json.loads(line))
+    if peer.returncode:
+        raise SystemExit("SGLang's process failed; it said why")
 
 
 def read(path: Path) -> list[Row]:
@@ -134,11 +151,8 @@ def sitting(quick: bool, only_bars: bool, python: Path) -> list[Row]:
     """All figures, ours first; says on stderr what it does."""
     rows = ask_ours(quick, only_bars)
     plan = [ask for ask in asks(QUICK_SCALE if quick else FULL_SCALE) if not only_bars or is_for_a_bar(ask)]
-    for number, ask in enumerate(plan, 1):
-        words = ("core", "family", "components", "page", "shape", "tokens", "leaves", "sessions")
-        said = " ".join(str(ask[word]) for word in words if ask.get(word))
-        print(f"{number}/{len(plan)}  {said}", file=sys.stderr, flush=True)
-        rows += ask_peer(ask, python)
+    for batch in batches(plan):
+        rows += ask_peer(batch, python)
     return rows
 
 

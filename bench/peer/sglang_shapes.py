@@ -1,8 +1,9 @@
 """Measures SGLang's cores in the shapes of `agentcache bench tree`; runs in the environment beside this file.
 
-    sglang_shapes.py '{"family": "rounds", "core": "sglang-rust", "components": "FULL", "page": 1, ...}'
+    sglang_shapes.py '[{"family": "rounds", "core": "sglang-rust", "components": "FULL", "page": 1, ...}, ...]'
 
-prints one JSON row a line. Keys and values are built outside the timed region, which favours SGLang.
+prints one JSON row a line, and an empty line after each shape. Keys and values are built outside the timed region,
+which favours SGLang.
 """
 
 import gc
@@ -240,9 +241,12 @@ FAMILIES: dict[str, Callable[[Ask], Iterator[Row]]] = {
 
 
 def main() -> None:
-    ask = json.loads(sys.argv[1])
-    for found in FAMILIES[ask["family"]](ask):
-        print(json.dumps(found), flush=True)
+    for ask in json.loads(sys.argv[1]):
+        for found in FAMILIES[ask["family"]](ask):
+            print(json.dumps(found))
+        print(flush=True)
+        gc.unfreeze()
+        gc.collect()
 
 
 if __name__ == "__main__":
