@@ -78,7 +78,8 @@ def _settle(trie: PageTrie, node: Node, offer: Offer, taken: Pieces, changes: Ch
             changes.free(PoolName(component.name, offer.tier), slot)
         else:
             trie.attach(node, component.name, offer.tier, slot, changes)
-            node.cells[component.name].used_ns = offer.now_ns
+            cell = node.cells[component.name]
+            cell.used_ns, cell.released = offer.now_ns, False
             taken.add(component.name, node.end, slot, component.is_state)
 
 

@@ -118,7 +118,6 @@ class PageTrie:
         """The tree now owns `slot`. The place must be empty."""
         assert tier not in node.cells[name].slots
         node.cells[name].slots[tier] = slot
-        node.cells[name].released = False
         self.owners[PoolName(name, tier)][slot] = node
         self._moved(node)
         if name == FULL:

@@ -278,13 +278,12 @@ impl<'a> Eviction<'a> {
 
     /// Evict one lower ranked page or state from the host; any, when host data below would lose its path.
     fn make_room(&mut self, id: NodeId, component: usize) {
-        let now_ns = self.asked.now_ns;
-        let Some(lowest) = self.trie.best(component, HOST, now_ns) else { return };
+        let Some(lowest) = self.trie.best(component, HOST, self.asked.now_ns) else { return };
         if component == FULL && self.leaving.iter().any(|(at, _)| self.trie.is_prefix(lowest, *at)) {
             return; // what is about to move would lose its path
         }
         let carries = component == FULL && self.trie.arena.node(id).children > 0;
-        if !carries && !self.trie.goes_before(lowest, id, component, now_ns) {
+        if !carries && !self.trie.goes_before(lowest, id, component) {
             return;
         }
         if !self.trie.is_state(component) {

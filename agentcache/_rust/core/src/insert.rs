@@ -132,7 +132,9 @@ impl Insertion<'_> {
 
     fn take(&mut self, id: NodeId, component: usize, slots: Slots) {
         self.trie.attach(id, component, self.offer.tier, slots, &mut self.changes);
-        self.trie.arena.cell_mut(id, component).used_ns = self.now_ns;
+        let cell = self.trie.arena.cell_mut(id, component);
+        cell.used_ns = self.now_ns;
+        cell.released = false;
         let (start, end) = self.extent(id, component);
         let range = if self.trie.is_state(component) { (end, end) } else { (start, end) };
         let slots = self.trie.slots(id, component, self.offer.tier);

@@ -19,6 +19,13 @@ struct Marker {
     alternate: AnchorId,
 }
 
+/// A session's markers as they are, and as they will be.
+struct Move {
+    number: u32,
+    before: Vec<Draft>,
+    after: Vec<Draft>,
+}
+
 /// Markers per session; the counts of what they reference are in the trie's cells.
 #[derive(Debug, Default)]
 pub struct MarkerBook {
@@ -137,14 +144,15 @@ impl MarkerBook {
     pub fn repair(&mut self, trie: &mut Trie, mut disturbed: Vec<u32>) {
         disturbed.sort_unstable();
         disturbed.dedup();
+        let mut moves: Vec<Move> = Vec::new();
         for number in disturbed {
             let before = self.drafts(trie, Some(number));
-            if before.is_empty() {
-                continue;
+            let after: Vec<Draft> = before.iter().filter_map(|draft| settled(trie, draft)).collect();
+            if !before.is_empty() {
+                moves.push(Move { number, before, after });
             }
-            let after = before.iter().filter_map(|draft| settled(trie, draft)).collect();
-            self.adjust(trie, number, &before, after);
         }
+        self.adjust(trie, moves);
     }
 
     fn take_number(&mut self) -> i64 {
@@ -158,36 +166,28 @@ impl MarkerBook {
             return Vec::new();
         }
         let number = self.session(session).unwrap_or_else(|| self.open(trie, session));
-        self.adjust(trie, number, before, after)
+        let before = before.to_vec();
+        self.adjust(trie, vec![Move { number, before, after }])
     }
 
-    fn adjust(&mut self, trie: &mut Trie, number: u32, before: &[Draft], after: Vec<Draft>) -> Positions {
-        let (gone, new) = self.coverage.difference(trie, before, &after);
-        let waits = matches!(trie.waits[number as usize], Some(Wait::Pending { .. }));
-        for (component, id) in &gone {
-            let cell = trie.arena.cell_mut(*id, *component);
-            cell.live -= 1;
-            cell.whose = cell.whose.wrapping_sub(number);
-            if cell.live == 0 {
-                cell.released = true;
-                cell.noted_ns = 0;
-            }
-            if waits {
-                leave_queue(&mut cell.pending, number);
-            }
-            trie.mark(*id);
+    /// Put the markers of several sessions in one step: a piece that passes from one to another is wanted throughout.
+    fn adjust(&mut self, trie: &mut Trie, moves: Vec<Move>) -> Positions {
+        for spot in moves.iter().flat_map(|at| &at.after).flat_map(Draft::spots) {
+            trie.cut_regions(spot.node);
         }
-        for (component, id) in &new {
-            let cell = trie.arena.cell_mut(*id, *component);
-            cell.live += 1;
-            cell.whose = cell.whose.wrapping_add(number);
-            cell.released = false;
-            if waits && *component != FULL {
-                join_queue(&mut cell.pending, number);
-            }
-            trie.mark(*id);
+        let changes: Vec<_> =
+            moves.iter().map(|at| self.coverage.difference(trie, &at.before, &at.after)).collect();
+        for (at, (_, new)) in moves.iter().zip(&changes) {
+            want(trie, at.number, new);
         }
-        self.put(trie, number, after);
+        let mut gone = Vec::new();
+        for (at, (old, _)) in moves.iter().zip(changes) {
+            let_go(trie, at.number, &old);
+            gone.extend(old);
+        }
+        for Move { number, after, .. } in moves {
+            self.put(trie, number, after);
+        }
         gone
     }
 
@@ -241,7 +241,6 @@ impl MarkerBook {
     pub fn expect(&mut self, trie: &mut Trie, session: &str, wait: Wait) {
         let Some(number) = self.session(session) else { return };
         let before = trie.waits[number as usize].replace(wait);
-        let queued = |wait: Option<Wait>| matches!(wait, Some(Wait::Pending { .. }));
         let drafts = self.drafts(trie, Some(number));
         let (_, all) = self.coverage.difference(trie, &[], &drafts);
         for (component, id) in all {
@@ -249,10 +248,10 @@ impl MarkerBook {
             if let Wait::Idle { key_ns, .. } = wait {
                 cell.noted_ns = if cell.live == 1 { key_ns } else { cell.noted_ns.max(key_ns) };
             }
-            if component != FULL && queued(before) && !queued(Some(wait)) {
+            if component != FULL && is_queued(before) && !is_queued(Some(wait)) {
                 leave_queue(&mut cell.pending, number);
             }
-            if component != FULL && !queued(before) && queued(Some(wait)) {
+            if component != FULL && !is_queued(before) && is_queued(Some(wait)) {
                 join_queue(&mut cell.pending, number);
             }
             trie.mark(id);
@@ -279,6 +278,43 @@ fn leave_queue(pending: &mut Option<Box<Vec<u32>>>, number: u32) {
 #[expect(clippy::box_collection, reason = "as above")]
 fn join_queue(pending: &mut Option<Box<Vec<u32>>>, number: u32) {
     pending.get_or_insert_default().push(number);
+}
+
+/// One more session wants these pieces.
+fn want(trie: &mut Trie, number: u32, positions: &Positions) {
+    let waits = is_queued(trie.waits[number as usize]);
+    for (component, id) in positions {
+        let cell = trie.arena.cell_mut(*id, *component);
+        cell.live += 1;
+        cell.whose = cell.whose.wrapping_add(number);
+        cell.released = false;
+        if waits && *component != FULL {
+            join_queue(&mut cell.pending, number);
+        }
+        trie.mark(*id);
+    }
+}
+
+/// One session less wants these pieces; what nobody wants any more is released.
+fn let_go(trie: &mut Trie, number: u32, positions: &Positions) {
+    let waits = is_queued(trie.waits[number as usize]);
+    for (component, id) in positions {
+        let cell = trie.arena.cell_mut(*id, *component);
+        cell.live -= 1;
+        cell.whose = cell.whose.wrapping_sub(number);
+        if cell.live == 0 {
+            cell.released = true;
+            cell.noted_ns = 0;
+        }
+        if waits {
+            leave_queue(&mut cell.pending, number);
+        }
+        trie.mark(*id);
+    }
+}
+
+fn is_queued(wait: Option<Wait>) -> bool {
+    matches!(wait, Some(Wait::Pending { .. }))
 }
 
 /// The marker at what still votes; None when nothing does.

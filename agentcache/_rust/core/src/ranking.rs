@@ -280,19 +280,18 @@ impl Trie {
             return heaps[0].top().map(|(id, _)| id);
         }
         let tops = heaps.iter().filter_map(Heap::top);
-        tops.reduce(|best, other| if self.ahead_of(other, best, now_ns) { other } else { best })
-            .map(|(id, _)| id)
+        tops.reduce(|best, other| if self.ahead_of(other, best) { other } else { best }).map(|(id, _)| id)
     }
 
-    /// Whether `one` goes before `other` at `now_ns`, ties included.
-    pub fn goes_before(&self, one: NodeId, other: NodeId, component: usize, now_ns: i64) -> bool {
+    /// Whether `one` goes before `other` at the time of the running call, ties included.
+    pub fn goes_before(&self, one: NodeId, other: NodeId, component: usize) -> bool {
         let ranked = |id: NodeId| (id, self.rank(id, component).1);
-        self.ahead_of(ranked(one), ranked(other), now_ns)
+        self.ahead_of(ranked(one), ranked(other))
     }
 
-    fn ahead_of(&self, one: (NodeId, Rank), other: (NodeId, Rank), now_ns: i64) -> bool {
+    fn ahead_of(&self, one: (NodeId, Rank), other: (NodeId, Rank)) -> bool {
         let order = if self.config.order == Order::Ert {
-            urgency(one.1, now_ns).cmp(&urgency(other.1, now_ns))
+            urgency(one.1, self.ranked_ns).cmp(&urgency(other.1, self.ranked_ns))
         } else {
             one.1.cmp(&other.1)
         };

@@ -137,7 +137,6 @@ impl Trie {
         self.index[component][tier as usize].owned.insert_all(slots.first(width));
         let cell = self.arena.cell_mut(id, component);
         cell.slots[tier as usize] = slots;
-        cell.released = false;
         self.arena.node_mut(id).resident[tier as usize] |= 1 << component;
         self.around(id);
         if component == FULL {
