@@ -160,7 +160,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="agentcache bench tree", description=text)
     ops = [op for names in OPS.values() for op in names]
     parser.add_argument("--core", choices=["native", "reference", "both"], default="both")
-    parser.add_argument("--op", nargs="+", choices=ops, metavar="OP", help=f"only these: {', '.join(ops)}")
+    parser.add_argument(
+        "--op", nargs="+", action="extend", choices=ops, metavar="OP", help=f"only these: {', '.join(ops)}"
+    )
     parser.add_argument("--order", choices=[one.value for one in Order], default=Order.SESSION.value)
     parser.add_argument("--quick", action="store_true", help="small shapes: does it run?")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
