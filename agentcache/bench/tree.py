@@ -1,4 +1,4 @@
-"""What the tree cores cost: `agentcache bench tree [--json] [--core native|reference|both] [--op …] [--quick]`.
+"""What the calls of the tree cores cost: `agentcache bench tree`.
 
     match | lock | insert | unlock | reference      a round of a conversation
     match, insert                                   on a path of one node, or of many
