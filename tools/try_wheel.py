@@ -29,6 +29,7 @@ def main(wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         _install(wheel, folder)
+        _require_no_sources(folder)
         found = _run(folder, "import agentcache; print(agentcache.__file__)")
         if not Path(found).is_relative_to(folder):
             sys.exit(f"{wheel.name}: agentcache came from {found}, not from the wheel")
@@ -43,6 +44,13 @@ def _install(wheel: Path, folder: Path) -> None:
     (packages / "dependencies.pth").write_text(f"{_dependencies()}\n", encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "--no-deps", "--target", str(packages), str(wheel)], check=True)
+
+
+def _require_no_sources(folder: Path) -> None:
+    """A wheel is for users: the crates and the decisions are in the source distribution."""
+    kept = [path for name in ("_rust", "decisions") for path in folder.glob(f"**/agentcache/{name}")]
+    if kept:
+        sys.exit(f"the wheel holds {', '.join(path.name for path in kept)}")
 
 
 def _dependencies() -> Path:

@@ -75,7 +75,7 @@ def text_files() -> list[Source]:
     """Every text file of the project, recorded data and the licence left out."""
     folders = [
         ROOT / name
-        for name in (*PACKAGES, "tests", "examples", "tools", "docs", ".ci", ".cargo")
+        for name in (*PACKAGES, "bench", "tests", "examples", "tools", "docs", ".ci", ".cargo")
         if (ROOT / name).is_dir()
     ]
     paths = [path for path in ROOT.iterdir() if path.is_file() and path.name != "LICENSE"]

@@ -25,7 +25,7 @@ Rule = Callable[[Source], Iterator[str]]
 
 OURS = python_files(*PACKAGES)
 TESTS = python_files("tests")
-EVERYTHING = [*OURS, *TESTS, *python_files("examples", "tools")]
+EVERYTHING = [*OURS, *TESTS, *python_files("bench", "examples", "tools")]
 RUST = rust_files()
 SAFE = [source for source in RUST if "/_rust/core/" in source.path]
 TEXTS = text_files()
