@@ -238,7 +238,10 @@ def test_numbers_beyond_64_bits_are_the_largest() -> None:
 
 @pytest.mark.parametrize("name", [types.MAMBA, "full", None, 3])
 def test_what_is_no_component_is_unknown(name: Any) -> None:
-    assert refused(lambda: core_of("").evict(name, DEVICE, 1, {}, 1)) is Kind.UNKNOWN_COMPONENT
+    with pytest.raises(CacheError) as refusal:
+        core_of("S").evict(name, DEVICE, 1, {}, 1)
+    assert refusal.value.kind is Kind.UNKNOWN_COMPONENT
+    assert refusal.value.facts == {"asked": name, "known": "FULL, SWA"}
 
 
 def test_equal_namespaces_are_one_and_many_are_not_kept() -> None:

@@ -36,10 +36,10 @@ impl Fault {
         Fault::Refused(Error::new(kind, message))
     }
 
-    /// The exception; `names` has what the error's component is called.
-    pub fn raise(self, py: Python<'_>, names: &Names) -> PyErr {
+    /// The exception; `names` has what the error's component is called, `unknown` is a name that none has.
+    pub fn raise(self, py: Python<'_>, names: &Names, unknown: Option<Py<PyAny>>) -> PyErr {
         match self {
-            Fault::Refused(error) => refusal(py, &error, names).unwrap_or_else(|failed| failed),
+            Fault::Refused(error) => refusal(py, &error, names, unknown).unwrap_or_else(|failed| failed),
             Fault::BadRequest(message) => bad_request(py, message).unwrap_or_else(|failed| failed),
             Fault::Raised(error) => error,
             Fault::Broken(panic) => PyAssertionError::new_err(format!(
@@ -49,7 +49,7 @@ impl Fault {
     }
 }
 
-fn refusal(py: Python<'_>, error: &Error, names: &Names) -> PyResult<PyErr> {
+fn refusal(py: Python<'_>, error: &Error, names: &Names, unknown: Option<Py<PyAny>>) -> PyResult<PyErr> {
     let classes = Classes::get(py)?;
     let facts = PyDict::new(py);
     for (name, value) in &error.facts {
@@ -57,6 +57,10 @@ fn refusal(py: Python<'_>, error: &Error, names: &Names) -> PyResult<PyErr> {
     }
     if let Some(name) = error.component.and_then(|component| names.name(py, component)) {
         facts.set_item("component", name)?;
+    }
+    if let (Kind::UnknownComponent, Some(asked)) = (error.kind, unknown) {
+        facts.set_item("asked", asked)?;
+        facts.set_item("known", names.all())?;
     }
     let kind = classes.enums.kinds.object(py, error.kind);
     let raised = classes.error.bind(py).call((kind, error.message), Some(&facts))?;

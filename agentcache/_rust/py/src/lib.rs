@@ -16,7 +16,7 @@ mod shape;
 mod spaces;
 mod views;
 
-use agentcache_core::{Boundary, Offer, TreeCore as Core};
+use agentcache_core::{Offer, TreeCore as Core};
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -47,26 +47,16 @@ impl TreeCore {
     fn run<R>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut Tree, Reader) -> Result<R, Fault>,
+        call: impl FnOnce(&mut Tree, &Reader) -> Result<R, Fault>,
     ) -> PyResult<R> {
-        let reader = Reader { classes: self.classes, names: &self.names };
-        self.tree.run(|tree| call(tree, reader)).map_err(|fault| fault.raise(py, &self.names))
+        let reader = Reader::new(self.classes, &self.names);
+        self.tree
+            .run(|tree| call(tree, &reader))
+            .map_err(|fault| fault.raise(py, &self.names, reader.unknown()))
     }
 
     fn build<'py>(&self, py: Python<'py>) -> Builder<'_, 'py> {
         Builder { py, classes: self.classes, names: &self.names }
-    }
-
-    /// A call that names a boundary.
-    fn at<R>(
-        &self,
-        boundary: Object,
-        now_ns: Object,
-        call: impl FnOnce(&mut Core, Boundary, i64) -> agentcache_core::Result<R>,
-    ) -> PyResult<R> {
-        self.run(boundary.py(), |tree, reader| {
-            Ok(call(&mut tree.core, reader.boundary(boundary)?, kept(now_ns)?)?)
-        })
     }
 }
 
@@ -75,7 +65,7 @@ impl TreeCore {
     #[new]
     fn new(config: Object, instance: u32) -> PyResult<Self> {
         let py = config.py();
-        let nameless = |fault: Fault| fault.raise(py, &Names::none());
+        let nameless = |fault: Fault| fault.raise(py, &Names::none(), None);
         let (shape, names) = shape::read_config(config, instance).map_err(nameless)?;
         let core = guarded(|| Core::new(shape)).map_err(|panic| nameless(Fault::Broken(panic)))?;
         let tree = Serial::new(Tree::new(core));
@@ -114,7 +104,9 @@ impl TreeCore {
     }
 
     fn lock<'py>(&self, boundary: Object<'_, 'py>, now_ns: Object) -> Built<'py> {
-        let locked = self.at(boundary, now_ns, Core::lock)?;
+        let locked = self.run(boundary.py(), |tree, reader| {
+            Ok(tree.core.lock(reader.boundary(boundary)?, kept(now_ns)?)?)
+        })?;
         self.build(boundary.py()).locked(locked, boundary)
     }
 
@@ -128,7 +120,7 @@ impl TreeCore {
 
     fn unlock(&self, lease: Object, component: Object, now_ns: Object) -> PyResult<()> {
         self.run(lease.py(), |tree, reader| {
-            let component = optional(component, |name| PyResult::Ok(self.names.index(name)))?;
+            let component = optional(component, |name| PyResult::Ok(reader.component(name)))?;
             Ok(tree.core.unlock(reader.lease(lease)?, component, kept(now_ns)?)?)
         })
     }
@@ -142,7 +134,7 @@ impl TreeCore {
         now_ns: Object,
     ) -> Built<'py> {
         let evicted = self.run(component.py(), |tree, reader| {
-            let (room, component) = (reader.room(room)?, self.names.index(component));
+            let (room, component) = (reader.room(room)?, reader.component(component));
             Ok(tree.core.evict(component, reader.tier(tier), whole(want)?, &room, kept(now_ns)?)?)
         })?;
         self.build(component.py()).evicted(evicted)

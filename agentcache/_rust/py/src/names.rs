@@ -6,7 +6,7 @@ use pyo3::types::PyString;
 
 use crate::classes::Classes;
 
-/// The index of a component that the core does not have; the core refuses it where it meets it.
+/// The index of what is no component.
 pub const UNKNOWN: usize = usize::MAX;
 
 const TIERS: [Tier; 3] = [Tier::Device, Tier::Host, Tier::External];
@@ -52,6 +52,11 @@ impl Names {
             self.0.iter().position(|known| known.text == text)
         };
         same.or_else(equal).unwrap_or(UNKNOWN)
+    }
+
+    /// All of them, for a person to read.
+    pub fn all(&self) -> String {
+        self.0.iter().map(|name| name.text.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     pub fn name<'py>(&self, py: Python<'py>, component: usize) -> Option<Bound<'py, PyAny>> {

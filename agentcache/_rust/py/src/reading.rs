@@ -1,23 +1,44 @@
 //! Python values in. Integers of any size are taken, saturated; buffers are borrowed for the call.
 
+use std::cell::RefCell;
+
 use agentcache_core::{Boundary, Kind, NodeRef, Piece, ReleaseMode, Tier, Turn, Wait};
 use pyo3::prelude::*;
 
 use crate::arrays::View;
 use crate::classes::{Classes, WaitState};
 use crate::fault::Fault;
-use crate::names::Names;
+use crate::names::{Names, UNKNOWN};
 use crate::records::integer;
 
 type Object<'a, 'py> = &'a Bound<'py, PyAny>;
 
-/// Reads the arguments of one core's calls.
+/// Reads the arguments of one call.
 pub struct Reader<'a> {
     pub classes: &'static Classes,
-    pub names: &'a Names,
+    names: &'a Names,
+    unknown: RefCell<Option<Py<PyAny>>>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub fn new(classes: &'static Classes, names: &'a Names) -> Self {
+        Reader { classes, names, unknown: RefCell::new(None) }
+    }
+
+    /// The first name that is no component's, if there was one.
+    pub fn unknown(self) -> Option<Py<PyAny>> {
+        self.unknown.into_inner()
+    }
+
+    /// The index of a component; the core refuses that of what is none, where it meets it.
+    pub fn component(&self, name: Object) -> usize {
+        let component = self.names.index(name);
+        if component == UNKNOWN {
+            self.unknown.borrow_mut().get_or_insert_with(|| name.clone().unbind());
+        }
+        component
+    }
+
     pub fn boundary(&self, object: Object) -> PyResult<Boundary> {
         let [node, length, epoch] = self.classes.records.boundary.fields(object);
         let [index, generation] = self.classes.records.node.fields(&node?);
@@ -63,7 +84,7 @@ impl Reader<'_> {
     fn piece(&self, object: Object) -> Result<Piece, Fault> {
         let [component, start, end, slots] = self.classes.records.piece.fields(object);
         Ok(Piece {
-            component: self.names.index(&component?),
+            component: self.component(&component?),
             start: whole(&start?)?,
             end: whole(&end?)?,
             slots: slots_in(&slots?)?.numbers().to_vec(),
