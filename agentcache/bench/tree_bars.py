@@ -97,6 +97,8 @@ class Bar:
 FIFTH, EIGHTH = part_of_peer(5), part_of_peer(8)
 FLAT = (at_most(3), times_fewer_leaves(1.5, 10_000))
 LEAVES = 100_000
+CONTEXT = 40_000
+"""Tokens at the end of 200 rounds."""
 
 
 def _evict(component: str, components: str, sessions: str, conditions: tuple[Condition, ...]) -> Bar:
@@ -105,10 +107,10 @@ def _evict(component: str, components: str, sessions: str, conditions: tuple[Con
 
 
 BARS = (
-    Bar("round, FULL, page 1", Where("round", "FULL", 1), (FIFTH,)),
-    Bar("round, FULL, page 64", Where("round", "FULL", 64), (FIFTH,)),
-    Bar("round, FULL+SWA128, page 1", Where("round", "FULL+SWA128", 1), (FIFTH,)),
-    Bar("last 20 rounds, FULL, page 64", Where("round_last20", "FULL", 64), (EIGHTH,)),
+    Bar("round, FULL, page 1", Where("round", "FULL", 1, CONTEXT), (FIFTH,)),
+    Bar("round, FULL, page 64", Where("round", "FULL", 64, CONTEXT), (FIFTH,)),
+    Bar("round, FULL+SWA128, page 1", Where("round", "FULL+SWA128", 1, CONTEXT), (FIFTH,)),
+    Bar("last 20 rounds, FULL, page 64", Where("round_last20", "FULL", 64, CONTEXT), (EIGHTH,)),
     Bar(
         "match 131,072 tokens on a chain, page 64",
         Where("match", "FULL", 64, 131_072, shape="chain"),

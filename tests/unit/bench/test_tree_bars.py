@@ -74,7 +74,7 @@ def test_of_two_conditions_both_count_elsewhere() -> None:
 
 def test_tables_have_a_line_for_each_bar() -> None:
     cores = {OURS: 10, IN_RUST: 7, PEER: 124, PEER_WITH_SESSIONS: 1_630}
-    rows = [figure("round", core, best) for core, best in cores.items()]
+    rows = [figure("round", core, best, tokens=40_000) for core, best in cores.items()]
     text = markdown(judge(rows))
     assert len(text.splitlines()) == 2 + len(BARS)
     line = "| round, FULL, page 1 | 124 | 1,630 | 10 | 7 | 12.4 |"
