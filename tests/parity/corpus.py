@@ -18,8 +18,9 @@ from agentcache.tree.reference.core import ReferenceCore
 from agentcache.types import FULL, Planned, ReleaseMode, TierName, Wait, WaitState
 from tests.builders import HOME, config_of
 from tests.driver import Driver
-from tests.parity.history import Author, random_shape
+from tests.parity.history import Author
 from tests.parity.recorder import RecordingCore
+from tests.parity.shaping import random_shape
 from tests.parity.world import World
 
 CORPUS = Path(__file__).parents[2] / "agentcache" / "_rust" / "core" / "tests" / "corpus"

@@ -1,75 +1,23 @@
-"""Random histories: shapes, and the next operation for a world as it stands."""
+"""Random histories: the next operation for a world as it stands."""
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
-from agentcache.tree.api import CoreConfig, Order, OrderBase, WritePolicy
-from agentcache.types import (
-    FULL,
-    Checkpoint,
-    ComponentName,
-    ComponentSpec,
-    ReleaseMode,
-    TierName,
-    Window,
-    full_spec,
-    mamba_spec,
-    swa_spec,
-)
+from agentcache.tree.api import Order
+from agentcache.types import FULL, ReleaseMode, TierName
 from tests.parity.oplog import Op
-from tests.parity.shapes import Shape, Word
+from tests.parity.spoiling import FAULTS
+from tests.parity.vocabulary import Vocabulary, Words
 from tests.parity.world import World
 
-Words = dict[str, object]
-ORDERS = [
-    (order, base) for order in Order for base in (OrderBase if order is Order.SESSION else [OrderBase.LRU])
-]
 SESSIONS = ("s", "t", "u")
 
 
-def random_shape(chance: random.Random) -> Shape:
-    """Any combination of components, page, grid, order, tiers and pool sizes."""
-    page = chance.choice([1, 1, 2, 4, 4, 16, 64])
-    grid = page * chance.choice([1, 1, 1, 2, 3, 5])
-    order, base = chance.choice([*ORDERS, *[(order, OrderBase.LRU) for order in Order]])
-    host = chance.random() < 0.6
-    config = CoreConfig(
-        page,
-        _specs(chance, page, grid),
-        grid_tokens=grid,
-        order=order,
-        base=base,
-        write_policy=WritePolicy.WRITE_BACK if host and chance.random() < 0.7 else WritePolicy.WRITE_THROUGH,
-        host_tier=host,
-        emit_events=chance.random() < 0.4,
-        max_markers=chance.choice([1, 2, 3, 8]),
-    )
-    slots = chance.choice([9, 18, 30, 60, 120])
-    return Shape(config, slots, chance.choice([2, 4, slots // 2, slots, 2 * slots]) if host else 0)
-
-
-def _specs(chance: random.Random, page: int, grid: int) -> tuple[ComponentSpec, ...]:
-    """FULL, up to three windows and up to two kinds of states, in any order."""
-    tokens = [max(1, page - 1), page, page + 1, 2 * page + 1, 5 * page, 17 * page + 3]
-    windows = chance.sample(tokens, chance.choice([0, 0, 1, 1, 2, 3]))
-    grids = chance.sample([grid, grid, 2 * grid, page], chance.choice([0, 0, 1, 1, 2]))
-    specs = [swa_spec(size, f"W{at}") for at, size in enumerate(windows)]
-    specs += [mamba_spec(size, f"M{at}") for at, size in enumerate(grids)]
-    chance.shuffle(specs)
-    return (full_spec(), *specs)
-
-
-class Author:
+class Author(Vocabulary):
     """Writes the next operation: mostly what a cache would do, sometimes what nobody should."""
 
     def __init__(self, chance: random.Random, world: World) -> None:
-        self._chance, self._world = chance, world
-        self._number = self._sequence = 0
-        self._pages = chance.choice([6, 12, 40, 80])
-        self._letters = chance.choice(["ab", "ab", "abc", "abcdefgh"])
-        self._keys: list[Word] = []
-        self._names: list[str] = []  # of boundaries, latest last
+        super().__init__(chance, world)
         self._scripts: list[tuple[float, Callable[[], Iterator[Op]]]] = [
             (chance.choice([0, 1, 1, 4]) * weight, script) for weight, script in self._all_scripts()
         ]
@@ -91,8 +39,11 @@ class Author:
             (1.0 if host else 0.1, self._backup),
             (1.0 if host else 0.1, self._load),
             (1.5 if host else 0.0, self._commit),
+            (0.7 if host else 0.0, self._sink),
+            (0.4 if host else 0.1, self._put_away),
+            (0.2, self._outlive),
             (0.1, self._clear),
-            (0.4, self._misuse),
+            (0.8, self._misuse),
         ]
 
     def ops(self) -> Iterator[Op]:
@@ -100,120 +51,6 @@ class Author:
         while True:
             weights = [weight for weight, _ in self._scripts]
             yield from self._chance.choices(self._scripts, weights)[0][1]()
-
-    # -- words
-
-    def _op(self, name: str, **words: object) -> Op:
-        self._number += 1
-        elapsed = self._chance.choice([1, 1, 1, 1, 0, 0, 2, 7, 40])
-        shown = {key: str(value) for key, value in words.items() if value not in (None, "")}
-        op = Op(self._number, elapsed, name, shown)
-        if name in ("match", "peek"):
-            self._names += [f"{op.number}.d", f"{op.number}.a"]
-        if name == "insert":
-            self._names.append(f"{op.number}.f")
-        del self._names[:-24]
-        return op
-
-    def _word(self) -> Word:
-        """A key met before, a fork or an extension of one, or a new one."""
-        chance = self._chance
-        old = chance.choice(self._keys) if self._keys and chance.random() < 0.85 else Word(self._space(), "")
-        if old.letters and chance.random() < 0.3:
-            return old
-        keep = chance.randint(0, len(old.letters)) if chance.random() < 0.6 else len(old.letters)
-        return self._kept(Word(old.space, (old.letters[:keep] + self._tail())[: self._pages]))
-
-    def _kept(self, word: Word) -> Word:
-        self._keys = [*self._keys[-12:], word]
-        return word
-
-    def _space(self) -> str:
-        return "w" if self._chance.random() < 0.15 else "h"
-
-    def _tail(self) -> str:
-        chance, most = self._chance, max(1, self._pages // 2)
-        runs = chance.choice([1, 1, 2, 3])
-        longest = chance.choice([1, 2, 4, most])
-        return "".join(chance.choice(self._letters) * chance.randint(1, longest) for _ in range(runs))
-
-    def _tokens(self, word: Word) -> int:
-        return len(word.letters) * self._world.page
-
-    def _limit(self, word: Word) -> int:
-        tokens = self._tokens(word)
-        return tokens if self._chance.random() < 0.7 else self._chance.randint(0, tokens + 1)
-
-    def _name(self) -> str:
-        """A boundary that was answered before, perhaps cut."""
-        name = (
-            self._chance.choice(
-                self._names[-6:] if self._chance.random() < 0.7 else self._names or ["nobodys"]
-            )
-            if self._names
-            else "nobodys"
-        )
-        if self._chance.random() < 0.15:
-            name += f"/{self._world.page * self._chance.randint(0, self._pages)}"
-        return name
-
-    def _component(self) -> ComponentName:
-        return self._chance.choice(self._world.config.specs).name
-
-    def _tier(self) -> TierName:
-        return (
-            TierName.HOST
-            if self._world.config.host_tier and self._chance.random() < 0.25
-            else TierName.DEVICE
-        )
-
-    # -- offers
-
-    def _offer(self, word: Word, after: str, start: int, tier: TierName) -> Op:
-        aux = ",".join(self._aux(word, start))
-        priority = self._chance.choice([0, 0, 0, 1, 2])
-        return self._op("insert", key=word, after=after, tier=tier, aux=aux, prio=priority or None)
-
-    def _aux(self, word: Word, start: int) -> Iterator[str]:
-        """Everything that may lie there, what a request would have, or any part."""
-        how = self._chance.choice(["all", "all", "tip", "part", "part", "none"])
-        for spec in self._world.config.specs[1:]:
-            for first, last in self._places(spec, start, self._tokens(word), how):
-                yield f"{spec.name}/{first}/{last}"
-
-    def _places(self, spec: ComponentSpec, start: int, end: int, how: str) -> Iterator[tuple[int, int]]:
-        page, chance = self._world.page, self._chance
-        if how == "none" or start >= end:
-            return
-        if isinstance(spec.rule, Checkpoint):
-            grid = spec.rule.grid_tokens
-            ends = [at for at in range(start - start % grid + grid, end + 1, grid) if at > start]
-            share = {"all": 1.0, "tip": 0.15, "part": 0.5}[how]
-            yield from ((at, at) for at in ends if at == ends[-1] or chance.random() < share)
-        elif isinstance(spec.rule, Window):
-            if how == "all":
-                yield start, end
-            elif how == "tip":
-                yield max(start, end - -(-spec.rule.tokens // page) * page), end
-            else:
-                yield from self._parts(start, end, page)
-
-    def _parts(self, start: int, end: int, page: int) -> Iterator[tuple[int, int]]:
-        """Some disjoint intervals of whole pages."""
-        cuts = sorted(
-            {start, end, *(start + page * self._chance.randint(0, (end - start) // page) for _ in range(4))}
-        )
-        yield from (pair for pair in pairwise(cuts) if self._chance.random() < 0.6)
-
-    def _room_for(self, word: Word, start: int, tier: TierName) -> Iterator[Op]:
-        """Evict what an insert would lack."""
-        pages = len(word.letters) - start // self._world.page
-        for spec in self._world.config.specs:
-            lacking = pages - self._world.stock.free(spec.name, tier)
-            if lacking > 0:
-                yield self._op("evict", component=spec.name, tier=tier, want=lacking)
-
-    # -- scripts
 
     def _publish(self) -> Iterator[Op]:
         word, tier = self._word(), self._tier()
@@ -313,11 +150,52 @@ class Author:
             yield self._op("backup", at=self._name(), source=route[0], target=route[1])
 
     def _load(self) -> Iterator[Op]:
-        if len(self._world.transfers) < 5 and len(self._world.leases) < 6:
-            word = self._word()
-            found = self._op("peek", key=word, limit=self._limit(word))
-            yield found
-            yield self._op("load", at=f"{found.number}.a")
+        """Up again: mostly what a key has, sometimes a boundary above that may not vote."""
+        if len(self._world.transfers) > 4 or len(self._world.leases) > 5:
+            return
+        word = self._chance.choice(self._keys) if self._keys else self._word()
+        found = self._op("peek", key=word, limit=self._limit(word))
+        yield found
+        cut = f"/{self._world.page * self._chance.randint(0, len(word.letters))}"
+        yield self._op("load", at=f"{found.number}.a" + (cut if self._chance.random() < 0.15 else ""))
+        if self._chance.random() < 0.6:
+            yield from self._landed(f"{found.number + 1}.")
+
+    def _sink(self) -> Iterator[Op]:
+        """Device pressure whose moves land at once."""
+        evict = self._op("evict", component=self._component(), tier=TierName.DEVICE, want=20, room="all")
+        yield evict
+        yield from self._landed(f"{evict.number}.")
+
+    def _landed(self, begin: str) -> Iterator[Op]:
+        """The moves of one operation land, all or most of each."""
+        for job in [name for name in self._world.transfers if name.startswith(begin)]:
+            yield self._op("commit", job=job, keep=self._chance.choice([70, 100, 100, 100]))
+
+    def _outlive(self) -> Iterator[Op]:
+        """A lease lets go of a component early, which is evicted; then its request goes on."""
+        for lease, covered in list(self._world.lengths.items())[-3:]:
+            if lease not in self._world.leases or not covered:
+                continue
+            name = self._component()
+            yield self._op("unlock", lease=lease, component=name)
+            yield self._op("evict", component=name, tier=TierName.DEVICE, want=50)
+            word = next((key for key in self._keys if self._tokens(key) > covered), self._word())
+            yield self._offer(word, lease, covered, TierName.DEVICE)
+
+    def _put_away(self) -> Iterator[Op]:
+        """What a session has is backed up, and the session closes for good."""
+        word = self._chance.choice(self._keys) if self._keys else self._word()
+        found = self._op("peek", key=word, limit=self._tokens(word))
+        yield found
+        at = f"{found.number}.a"
+        session, reference = self._chance.choice(SESSIONS), self._reference(at)
+        yield Op(reference.number, reference.elapsed, "reference", reference.words | {"session": session})
+        backup = self._op("backup", at=at, source="device", target="host")
+        yield backup
+        yield from self._landed(f"{backup.number}.")
+        mode = self._chance.choice([ReleaseMode.DEMOTE, ReleaseMode.DEMOTE, ReleaseMode.DROP])
+        yield self._op("release", session=session, through=3, mode=mode)
 
     def _commit(self) -> Iterator[Op]:
         jobs = list(self._world.transfers)
@@ -338,7 +216,9 @@ class Author:
 
     def _misuse(self) -> Iterator[Op]:
         """What must be refused, and some that must not."""
-        chance, words = self._chance, {"key": self._word()}
+        chance, word = self._chance, self._word()
+        words: Words = {"key": word}
+        aux = ",".join(self._aux(word, 0))
         if self._world.old_jobs:
             yield self._op("commit", job=next(iter(self._world.old_jobs)), keep=0)
         lease = chance.choice([*self._world.old_leases, "nobodys"])
@@ -346,10 +226,7 @@ class Author:
             ("unlock", {"lease": lease}),
             ("relock", {"lease": lease, "at": self._name()}),
             ("insert", words | {"tier": "device", "after": lease}),
-            ("insert", words | {"tier": "device", "bad": "owned"}),
-            ("insert", words | {"tier": "device", "bad": "twice"}),
-            ("insert", words | {"tier": "device", "bad": "few"}),
-            ("insert", words | {"tier": "device", "bad": "negative"}),
+            ("insert", words | {"tier": "device", "bad": chance.choice(FAULTS), "aux": aux}),
             ("lock", {"at": "nobodys"}),
             ("evict", {"component": FULL, "tier": "external", "want": 1}),
             ("evict", {"component": "OTHER", "tier": "device", "want": 1}),

@@ -28,6 +28,7 @@ from agentcache.types import (
 from tests.builders import slots_of
 from tests.parity.oplog import Op
 from tests.parity.shapes import SPACES, Shape, Word
+from tests.parity.spoiling import spoilt
 from tests.parity.stock import Stock, Transfer
 
 BEGAN_NS = 1000
@@ -127,9 +128,11 @@ class Lookups(Bench):
         after = self._lease(words["after"]) if "after" in words else None
         start = self.lengths.get(words.get("after", ""), 0)
         shape = [Piece(FULL, start, max(start, len(key))), *self._aux(words)]
+        owned = self.stock.taken(FULL, tier)
         pieces = self._filled(shape, tier)
-        offered = self._spoilt(pieces, words.get("bad", ""), tier)
-        offer = Insert(offered[0].slots, tuple(offered[1:]), after, tier, int(words.get("prio", 0)))
+        offer = Insert(pieces[0].slots, tuple(pieces[1:]), after, tier, int(words.get("prio", 0)))
+        if "bad" in words:
+            offer = spoilt(offer, words["bad"], owned, pieces[0])
         try:
             answer = self.core.insert(key, offer, self.now)
         except CacheError:
@@ -163,21 +166,6 @@ class Lookups(Bench):
                 raise AbsentError
             filled.append(Piece(piece.component, piece.start, piece.end, slots_of(slots)))
         return filled
-
-    def _spoilt(self, pieces: list[Piece], how: str, tier: TierName) -> list[Piece]:
-        """The offer with a fault that must be refused."""
-        first, slots = pieces[0], pieces[0].slots.tolist()
-        owned = self.stock.taken(FULL, tier)[:1]
-        match how:
-            case "owned":
-                slots[:1] = owned
-            case "twice":
-                slots[-1:] = slots[:1]
-            case "few":
-                slots = slots[1:]
-            case "negative":
-                slots[:1] = [-1]
-        return [Piece(FULL, first.start, first.end, slots_of(slots)), *pieces[1:]]
 
 
 class World(Lookups):

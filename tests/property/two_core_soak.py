@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.builders import CORES, MakeCore
-from tests.parity.history import Author, random_shape
+from tests.parity.history import Author
 from tests.parity.oplog import History, Op
 from tests.parity.pair import DifferenceError, PairCore, Watching
+from tests.parity.shaping import random_shape
 from tests.parity.shrink import shrink
 from tests.parity.world import World
 

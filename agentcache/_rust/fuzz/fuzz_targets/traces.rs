@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
             continue;
         };
         for changed in changed(&mut choices, call, &mut before) {
-            player.take(&Line::Call(changed));
+            let _refused = player.call(&changed);
             if let Err(broken) = player.core.check() {
                 panic!("{broken}");
             }
