@@ -105,8 +105,9 @@ class Eviction:
     def _take_piece(self, victim: Node) -> None:
         for node in self._interval(victim):
             demoted = self._give_up(node, self._component)
+            follow = self._give_up if demoted else self._lose  # what it takes along shares its fate
             for name in self._cascaded(node, self._component, self._tier, demoted):
-                self._give_up(node, name)
+                follow(node, name)
 
     def _interval(self, victim: Node) -> list[Node]:
         """The equally ranked neighbours that make one piece with the victim, deepest first."""

@@ -192,7 +192,12 @@ impl<'a> Eviction<'a> {
         for id in self.interval(victim) {
             let demoted = self.give_up(id, self.asked.component);
             for component in self.cascaded(id, self.asked.component, self.asked.tier, demoted) {
-                self.give_up(id, component);
+                // What it takes along shares its fate.
+                if demoted {
+                    self.give_up(id, component);
+                } else {
+                    self.lose(id, component);
+                }
             }
         }
     }
