@@ -234,10 +234,39 @@ class Author(Vocabulary):
             ("backup", {"at": self._name(), "source": "host", "target": "device"}),
             ("clear", {}),
         ]
+        wrong += self._far_numbers(words)
         if self._world.page > 1:
             wrong.append(("match", words | {"limit": 9, "cut": 1}))
         name, arguments = chance.choice(wrong)
         yield self._op(name, **arguments)
+
+    def _far_numbers(self, words: Words) -> list[tuple[str, Words]]:
+        """Numbers at and beyond what 64 bits hold: taken or refused, but alike."""
+        far = self._chance.choice(
+            [2**31, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**63), -(2**70), -5]
+        )
+        session = self._chance.choice(SESSIONS)
+        return [
+            ("match", words | {"limit": far}),
+            ("peek", words | {"limit": far}),
+            ("insert", words | {"tier": "device", "prio": far}),
+            ("evict", {"component": self._component(), "tier": "device", "want": far}),
+            ("evict", {"component": FULL, "tier": "device", "want": 3, "room": far}),
+            ("release", {"session": session, "through": far, "mode": ReleaseMode.PREVIEW}),
+            (
+                "reference",
+                {"session": session, "generation": far, "at": self._name(), "start": 1, "finish": 2},
+            ),
+            (
+                "reference",
+                {"session": session, "generation": 1, "at": self._name(), "start": far, "finish": far},
+            ),
+            ("expect", {"session": session, "state": "idle", "hint": far}),
+            ("expect", {"session": session, "state": "idle", "gap": far}),
+            ("expect", {"session": session, "state": "running", "ago": far}),
+            ("expect", {"session": session, "state": "pending", "seq": far}),
+            ("expect", {"session": session, "state": "pending", "eta": far}),
+        ]
 
     def ending(self) -> Iterator[Op]:
         """Everything is let go of, and every slot is free again."""

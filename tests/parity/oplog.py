@@ -20,7 +20,7 @@ class Op:
 
     def __str__(self) -> str:
         words = " ".join(f"{name}={value}" for name, value in self.words.items())
-        return f"{self.number} +{self.elapsed} {self.name} {words}".rstrip()
+        return f"{self.number} {self.elapsed:+d} {self.name} {words}".rstrip()
 
     @classmethod
     def parse(cls, line: str) -> "Op":

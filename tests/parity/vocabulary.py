@@ -25,7 +25,7 @@ class Vocabulary:
 
     def _op(self, name: str, **words: object) -> Op:
         self._number += 1
-        elapsed = self._chance.choice([1, 1, 1, 1, 0, 0, 2, 7, 40])
+        elapsed = self._chance.choice([1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 2, 7, 40, -3])
         shown = {key: str(value) for key, value in words.items() if value not in (None, "")}
         op = Op(self._number, elapsed, name, shown)
         if name in ("match", "peek"):
@@ -65,16 +65,15 @@ class Vocabulary:
         return tokens if self._chance.random() < 0.7 else self._chance.randint(0, tokens + 1)
 
     def _name(self) -> str:
-        """A boundary that was answered before, perhaps cut."""
-        name = (
-            self._chance.choice(
-                self._names[-6:] if self._chance.random() < 0.7 else self._names or ["nobodys"]
-            )
-            if self._names
-            else "nobodys"
-        )
-        if self._chance.random() < 0.15:
-            name += f"/{self._world.page * self._chance.randint(0, self._pages)}"
+        """A boundary that was answered before, perhaps cut, now and then to a length that no boundary has."""
+        chance, page = self._chance, self._world.page
+        if not self._names:
+            return "nobodys"
+        name = chance.choice(self._names[-6:] if chance.random() < 0.7 else self._names)
+        if chance.random() < 0.15:
+            name += f"/{page * chance.randint(0, self._pages)}"
+        elif chance.random() < 0.02:
+            name += f"/{chance.choice([-page, -1, page - 1])}"
         return name
 
     def _component(self) -> ComponentName:
