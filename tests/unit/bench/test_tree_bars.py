@@ -77,7 +77,7 @@ def test_tables_have_a_line_for_each_bar() -> None:
     rows = [figure("round", core, best, tokens=40_000) for core, best in cores.items()]
     text = markdown(judge(rows))
     assert len(text.splitlines()) == 2 + len(BARS)
-    line = "| round, FULL, page 1 | 124 | 1,630 | 10 | 7 | 12.4 |"
+    line = "| round, FULL, page 1 | 124 | 1,630 | 10 | 20 | 7 | 12.4 |"
     assert f"{line} 24.8: 1/5 of its 124 | met (0.40 of it) |" in text
     console = Console(width=200, record=True, file=io.StringIO())
     show(judge(rows), console)
