@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -31,6 +32,7 @@ from tests.property.session_rules import CoreMachine
 from tests.property.two_core_soak import Tally, episode, replay
 
 OTHERS = [name for name in sorted(CORES) if name != "reference"] or ["reference"]
+FOUND = sorted((Path(__file__).parents[1] / "parity" / "found").glob("*.txt"))
 RANDOM_SECONDS = 20.0
 MACHINE_EXAMPLES = 120
 
@@ -90,6 +92,13 @@ def test_random_histories_have_the_same_answers_on_both_cores(second: str) -> No
         assert not why, f"{why}\n{history}"
     missing = {name for name in OPERATIONS if not tally.seen[name]}
     assert not missing, f"never done in {tally.steps} steps: {missing}"
+
+
+@pytest.mark.parametrize("second", OTHERS)
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.stem)
+def test_a_history_that_once_showed_a_difference_shows_none(found: Path, second: str) -> None:
+    history = History.parse(found.read_text(encoding="utf-8"))
+    assert not replay(history, ReferenceCore, CORES[second])
 
 
 OPERATIONS = {

@@ -225,7 +225,9 @@ impl Trie {
         };
         let sooner = |(class, value): &(u8, i64)| (Reverse(*class), Reverse(*value));
         if component == FULL {
-            let ends = self.anchors.at(&self.arena, id).filter(|anchor| anchor.tip);
+            // An anchor that was handed up in this call does not end here before its marker is repaired.
+            let end = self.end(id);
+            let ends = self.anchors.at(&self.arena, id).filter(|anchor| anchor.tip && anchor.length == end);
             return ends.filter_map(|anchor| waiting(anchor.session)).min_by_key(sooner);
         }
         cell.pending
