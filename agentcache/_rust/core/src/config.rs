@@ -36,7 +36,7 @@ pub struct Config {
     pub grid_tokens: u32,
     /// One rule a component, in spec order.
     pub rules: Vec<Rule>,
-    /// Component names, for the order of pieces between equals.
+    /// What the components are called. The core counts them; this is for whoever reads its answers.
     pub names: Vec<String>,
     pub order: Order,
     pub base: OrderBase,

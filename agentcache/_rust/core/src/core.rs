@@ -58,12 +58,7 @@ impl TreeCore {
 
     /// The number of a namespace, from `Namespace.digest()`.
     pub fn namespace(&mut self, digest: PageHash) -> NamespaceId {
-        let known = &mut self.trie.namespaces;
-        let number = known.iter().position(|other| *other == digest).unwrap_or_else(|| {
-            known.push(digest);
-            known.len() - 1
-        });
-        number as NamespaceId
+        self.trie.namespaces.number(digest)
     }
 
     // -- Lookup

@@ -1,10 +1,33 @@
 //! Page hashes: the chain of `keys.py`, computed when somebody first asks.
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
 use crate::arena::{NodeId, ORIGIN};
 use crate::trie::Trie;
-use crate::values::PageHash;
+use crate::values::{NamespaceId, PageHash};
+
+/// Namespaces by number, in the order in which they were met.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    digests: Vec<PageHash>,
+    numbers: HashMap<PageHash, NamespaceId, RandomState>,
+}
+
+impl Namespaces {
+    /// The number of a digest, the next one if it is new.
+    pub fn number(&mut self, digest: PageHash) -> NamespaceId {
+        *self.numbers.entry(digest).or_insert_with(|| {
+            self.digests.push(digest);
+            (self.digests.len() - 1) as NamespaceId
+        })
+    }
+
+    pub fn digest(&self, number: NamespaceId) -> PageHash {
+        self.digests[number as usize]
+    }
+}
 
 fn chain(previous: &PageHash, page: &[i32]) -> PageHash {
     let mut hash = Sha256::new();
@@ -21,7 +44,7 @@ impl Trie {
         let node = self.arena.node(id);
         let (parent, namespace) = (node.parent, node.namespace);
         if parent == ORIGIN {
-            return self.namespaces[namespace as usize];
+            return self.namespaces.digest(namespace);
         }
         let hashes = self.hashes(parent);
         hashes[hashes.len() - 1]
@@ -39,7 +62,7 @@ impl Trie {
             let parent = self.arena.node(at).parent;
             let mut previous = match &self.arena.node(parent).hashes {
                 Some(hashes) if parent != ORIGIN => hashes[hashes.len() - 1],
-                _ => self.namespaces[self.arena.node(at).namespace as usize],
+                _ => self.namespaces.digest(self.arena.node(at).namespace),
             };
             let page = self.config.page_tokens as usize;
             let hashes = self.arena.node(at).edge().chunks(page).map(|tokens| {

@@ -5,9 +5,10 @@ use crate::arena::{Arena, FULL, NodeId, ORIGIN};
 use crate::changes::Changes;
 use crate::config::{Config, Rule};
 use crate::error::{Error, Kind, Result};
+use crate::hashing::Namespaces;
 use crate::ranking::PoolIndex;
 use crate::runs::{Slots, Tokens};
-use crate::values::{Event, EventKind, NamespaceId, PageHash, Tier, Wait};
+use crate::values::{Event, EventKind, NamespaceId, Tier, Wait};
 
 /// Topology, residency, recency, and the owner of every slot.
 ///
@@ -26,7 +27,7 @@ pub struct Trie {
     pub anchors: Anchors,
     /// What each session does, by its number (`ert`).
     pub waits: Vec<Option<Wait>>,
-    pub namespaces: Vec<PageHash>,
+    pub namespaces: Namespaces,
     pub epoch: i64,
     pub tick: u64,
     /// When hinted pieces were last looked through.
@@ -55,7 +56,7 @@ impl Trie {
             marked: Vec::new(),
             anchors: Anchors::default(),
             waits: Vec::new(),
-            namespaces: Vec::new(),
+            namespaces: Namespaces::default(),
             epoch: 0,
             tick: 0,
             ranked_ns: i64::MIN,
@@ -230,7 +231,9 @@ impl Trie {
             return;
         }
         let reach = match self.config.rules[component] {
-            Rule::Window { tokens } => self.end(id).saturating_add(tokens + self.config.page_tokens),
+            Rule::Window { tokens } => {
+                self.end(id).saturating_add(tokens).saturating_add(self.config.page_tokens)
+            }
             _ => self.end(id),
         };
         let mut stack = vec![id];

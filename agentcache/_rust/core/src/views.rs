@@ -32,7 +32,7 @@ fn page_view(trie: &Trie, id: NodeId, at: u32, path: &[i32]) -> PageView {
     let number = ((at - start) / trie.config.page_tokens - 1) as usize;
     let mut view = PageView {
         path: path[..at as usize].to_vec(),
-        namespace: trie.namespaces[trie.arena.node(id).namespace as usize],
+        namespace: trie.namespaces.digest(trie.arena.node(id).namespace),
         slots: Vec::new(),
         locks: Vec::new(),
         references: Vec::new(),
