@@ -7,7 +7,7 @@ import pytest
 from agentcache.tree.reference.core import ReferenceCore
 from agentcache.types import Evicted
 from tests.builders import CORES
-from tests.parity.corpus import record, traces
+from tests.parity.corpus import traces
 from tests.parity.pair import DifferenceError
 from tests.parity.player import play
 
@@ -25,10 +25,11 @@ class EvictsMore(ReferenceCore):
 
 
 def test_a_core_that_answers_differently_is_found_at_its_line() -> None:
-    lines = record("corpus.1").splitlines()
-    assert play(lines, ReferenceCore, check=True)
+    texts = [trace.read_text(encoding="utf-8").splitlines() for trace in traces() if trace.stem != "larder"]
+    assert play(texts[0], ReferenceCore, check=True)
     with pytest.raises(DifferenceError, match=r"line \d+: \d+ evict "):
-        play(lines, EvictsMore)
+        for lines in texts:
+            play(lines, EvictsMore)
 
 
 def test_the_corpus_is_small_enough_to_be_committed() -> None:

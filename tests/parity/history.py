@@ -10,7 +10,7 @@ from tests.parity.spoiling import FAULTS
 from tests.parity.vocabulary import Vocabulary, Words
 from tests.parity.world import World
 
-SESSIONS = ("s", "t", "u")
+SESSIONS = [f"s{number}" for number in range(40)]
 
 
 class Author(Vocabulary):
@@ -18,6 +18,7 @@ class Author(Vocabulary):
 
     def __init__(self, chance: random.Random, world: World) -> None:
         super().__init__(chance, world)
+        self._sessions = SESSIONS[: chance.choice([2, 3, 3, 3, 12, 40])]
         self._scripts: list[tuple[float, Callable[[], Iterator[Op]]]] = [
             (chance.choice([0, 1, 1, 4]) * weight, script) for weight, script in self._all_scripts()
         ]
@@ -110,7 +111,7 @@ class Author(Vocabulary):
         alternate = self._name() if chance.random() < 0.5 else None
         return self._op(
             "reference",
-            session=chance.choice(SESSIONS),
+            session=chance.choice(self._sessions),
             generation=chance.choice([1, 1, 1, 2, 3]),
             at=at if chance.random() < 0.97 else None,
             alt=alternate,
@@ -127,13 +128,13 @@ class Author(Vocabulary):
 
     def _close(self) -> Iterator[Op]:
         mode = self._chance.choice(list(ReleaseMode))
-        session, through = self._chance.choice(SESSIONS), self._chance.choice([0, 1, 2, 3])
+        session, through = self._chance.choice(self._sessions), self._chance.choice([0, 1, 2, 3])
         yield self._op("release", session=session, through=through, mode=mode)
 
     def _expect(self) -> Iterator[Op]:
         chance = self._chance
         state = chance.choice(["running", "pending", "idle", "idle"])
-        words: Words = {"session": chance.choice(SESSIONS), "state": state}
+        words: Words = {"session": chance.choice(self._sessions), "state": state}
         if state == "pending":
             words |= {"seq": chance.randint(0, 9), "eta": chance.choice([None, None, 0, 5, 60])}
         else:
@@ -189,7 +190,7 @@ class Author(Vocabulary):
         found = self._op("peek", key=word, limit=self._tokens(word))
         yield found
         at = f"{found.number}.a"
-        session, reference = self._chance.choice(SESSIONS), self._reference(at)
+        session, reference = self._chance.choice(self._sessions), self._reference(at)
         yield Op(reference.number, reference.elapsed, "reference", reference.words | {"session": session})
         backup = self._op("backup", at=at, source="device", target="host")
         yield backup
@@ -245,7 +246,7 @@ class Author(Vocabulary):
         far = self._chance.choice(
             [2**31, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**63), -(2**70), -5]
         )
-        session = self._chance.choice(SESSIONS)
+        session = self._chance.choice(self._sessions)
         return [
             ("match", words | {"limit": far}),
             ("peek", words | {"limit": far}),

@@ -41,9 +41,9 @@ class DifferenceError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """How closely: compare snapshots and counts after every mutating call? Let both cores check themselves?"""
+    """How closely: compare snapshots and counts after every n-th call, and let both cores check themselves then."""
 
-    states: bool = True
+    every: int = 1
     checks: bool = False
 
 
@@ -62,6 +62,7 @@ class PairCore:
         self._handles = Handles(self._epochs)
         self._same = SameHandles()
         self._last = self._compare_states("new")
+        self._calls = 0
 
     @property
     def config(self) -> CoreConfig:
@@ -158,15 +159,19 @@ class PairCore:
             self._expect_unchanged(what)
             raise mine.value
         self._handles.learn(mine.value, theirs.value)
-        if mutates and self._watching.states:
-            self._last = self._compare_states(what)
-            self.stats()
-        if self._watching.checks:
-            self.check()
+        self._calls += mutates
+        if mutates and self._calls % self._watching.every == 0:
+            self._look(what)
         return mine.value  # type: ignore[return-value]
 
+    def _look(self, what: str) -> None:
+        self._last = self._compare_states(what)
+        self.stats()
+        if self._watching.checks:
+            self.check()
+
     def _expect_unchanged(self, what: str) -> None:
-        if self._watching.states:
+        if self._watching.every == 1:
             before, after = self._last, self._compare_states(what)
             if before != after:
                 raise DifferenceError(

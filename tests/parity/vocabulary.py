@@ -19,6 +19,7 @@ class Vocabulary:
         self._chance, self._world = chance, world
         self._number = self._sequence = 0
         self._pages = chance.choice([6, 12, 40, 80])
+        self._recalled = chance.choice([6, 13, 13, 40])
         self._letters = chance.choice(["ab", "ab", "abc", "abcdefgh"])
         self._keys: list[Word] = []
         self._names: list[str] = []  # of boundaries, latest last
@@ -45,7 +46,7 @@ class Vocabulary:
         return self._kept(Word(old.space, (old.letters[:keep] + self._tail())[: self._pages]))
 
     def _kept(self, word: Word) -> Word:
-        self._keys = [*self._keys[-12:], word]
+        self._keys = [*self._keys[1 - self._recalled :], word]
         return word
 
     def _space(self) -> str:

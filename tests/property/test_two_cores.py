@@ -34,7 +34,7 @@ from tests.property.two_core_soak import Tally, episode, replay
 OTHERS = [name for name in sorted(CORES) if name != "reference"] or ["reference"]
 FOUND = sorted((Path(__file__).parents[1] / "parity" / "found").glob("*.txt"))
 RANDOM_SECONDS = 20.0
-MACHINE_EXAMPLES = 120
+MACHINE_EXAMPLES = 80
 
 
 class TwoCoreMachine(CoreMachine):
@@ -169,7 +169,8 @@ def test_a_core_agrees_with_itself() -> None:
     for number in range(5):
         history, why = episode(f"same.{number}", ReferenceCore, ReferenceCore, Tally())
         assert not why, f"{why}\n{history}"
-        assert not replay(history, ReferenceCore, ReferenceCore)
+        short = replace(history, ops=history.ops[:150])
+        assert not replay(short, ReferenceCore, ReferenceCore)
 
 
 def test_episodes_come_back_from_their_seed() -> None:

@@ -20,8 +20,8 @@ from tests.parity.shaping import random_shape
 from tests.parity.shrink import shrink
 from tests.parity.world import World
 
-CLOSELY = Watching(states=True, checks=True)
-EPISODE_STEPS = (40, 150, 400)
+CLOSELY = Watching(every=1, checks=True)
+EPISODE_STEPS = (40, 150, 150, 400, 1500)
 
 
 @dataclass
@@ -42,7 +42,9 @@ def episode(seed: str, first: MakeCore, second: MakeCore, tally: Tally) -> tuple
     shape = random_shape(chance)
     done: list[Op] = []
     try:
-        pair = PairCore(first(shape.config), second(shape.config), Watching(checks=chance.random() < 0.1))
+        seldom = 40 if shape.slots > 300 else 1
+        watching = Watching(seldom * chance.choice([1, 1, 4, 12]), checks=chance.random() < 0.15)
+        pair = PairCore(first(shape.config), second(shape.config), watching)
         world = World(pair, shape)
         author = Author(chance, world)
         ops = author.ops()
