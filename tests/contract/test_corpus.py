@@ -6,7 +6,7 @@ import pytest
 
 from agentcache.tree.reference.core import ReferenceCore
 from agentcache.types import Evicted
-from tests.builders import CORES
+from tests.builders import CORES, MakeCore
 from tests.parity.corpus import traces
 from tests.parity.pair import DifferenceError
 from tests.parity.player import play
@@ -28,8 +28,12 @@ def test_a_core_that_answers_differently_is_found_at_its_line() -> None:
     texts = [trace.read_text(encoding="utf-8").splitlines() for trace in traces() if trace.stem != "larder"]
     assert play(texts[0], ReferenceCore, check=True)
     with pytest.raises(DifferenceError, match=r"line \d+: \d+ evict "):
-        for lines in texts:
-            play(lines, EvictsMore)
+        play_all(texts, EvictsMore)
+
+
+def play_all(texts: list[list[str]], core: MakeCore) -> None:
+    for lines in texts:
+        play(lines, core)
 
 
 def test_the_corpus_is_small_enough_to_be_committed() -> None:
