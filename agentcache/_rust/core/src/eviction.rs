@@ -137,6 +137,11 @@ impl<'a> Eviction<'a> {
         let (start, end, page) =
             (self.trie.arena.node(id).start, self.trie.end(id), self.trie.config.page_tokens);
         let need = (self.asked.want - self.gained()).max(1);
+        if self.trie.tip_stands_apart(id) {
+            let inner = end - page;
+            let holder = if inner > start { id } else { self.trie.parent(id) };
+            return (inner, need == 1 && self.trie.votes(holder, inner));
+        }
         if need > i64::from((end - start) / page) {
             return (start, false);
         }

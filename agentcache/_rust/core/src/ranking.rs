@@ -237,6 +237,12 @@ impl Trie {
             .min_by_key(sooner)
     }
 
+    /// Whether the last page of a FULL run has a key of its own: a queued one of several sessions ends there.
+    pub fn tip_stands_apart(&self, id: NodeId) -> bool {
+        let cell = self.arena.cell(id, FULL);
+        self.config.order == Order::Ert && cell.live > 1 && self.first_pending(id, FULL, cell).is_some()
+    }
+
     fn watch(&mut self, id: NodeId, component: usize, tier: Tier) {
         let cell = self.arena.cell(id, component);
         let alone = if cell.live == 1 { self.waits[cell.whose as usize] } else { None };
