@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from agentcache.tree.api import Order
 from agentcache.types import FULL, ReleaseMode, TierName
 from tests.parity.oplog import Op
+from tests.parity.shapes import Word
 from tests.parity.spoiling import FAULTS
 from tests.parity.vocabulary import Vocabulary, Words
 from tests.parity.world import World
@@ -43,6 +44,7 @@ class Author(Vocabulary):
             (0.7 if host else 0.0, self._sink),
             (0.4 if host else 0.1, self._put_away),
             (0.2, self._outlive),
+            (0.7 if host else 0.0, self._graft_below),
             (0.1, self._clear),
             (0.8, self._misuse),
         ]
@@ -163,15 +165,37 @@ class Author(Vocabulary):
             yield from self._landed(f"{found.number + 1}.")
 
     def _sink(self) -> Iterator[Op]:
-        """Device pressure whose moves land at once."""
-        evict = self._op("evict", component=self._component(), tier=TierName.DEVICE, want=20, room="all")
+        """Device pressure whose moves land at once; what went may be wanted again."""
+        name = FULL if self._chance.random() < 0.5 else self._component()
+        evict = self._op("evict", component=name, tier=TierName.DEVICE, want=20, room="all")
         yield evict
         yield from self._landed(f"{evict.number}.")
+        for _ in range(self._chance.choice([0, 1, 3])):
+            yield from self._load()
 
     def _landed(self, begin: str) -> Iterator[Op]:
         """The moves of one operation land, all or most of each."""
         for job in [name for name in self._world.transfers if name.startswith(begin)]:
-            yield self._op("commit", job=job, keep=self._chance.choice([70, 100, 100, 100]))
+            yield self._op("commit", job=job, keep=self._chance.choice([50, 85, 100, 100, 100]))
+
+    def _graft_below(self) -> Iterator[Op]:
+        """Host data below what is on the device alone; then the device page above them has to go."""
+        word = self._chance.choice(self._keys) if self._keys else self._word()
+        found = self._op("match", key=word, limit=self._limit(word))
+        yield found
+        lock = self._op("lock", at=f"{found.number}.d")
+        yield lock
+        lease = str(lock.number)
+        if lease not in self._world.leases:
+            return
+        start = self._world.lengths[lease]
+        longer = self._kept(Word(word.space, word.letters[: start // self._world.page] + self._tail()))
+        yield self._offer(longer, lease, start, TierName.HOST)
+        yield self._op("unlock", lease=lease)
+        if self._chance.random() < 0.5:
+            yield self._op("match", key=longer, limit=self._tokens(longer))
+        for _ in range(self._chance.choice([0, 1, 3])):
+            yield from self._make_room()
 
     def _outlive(self) -> Iterator[Op]:
         """A lease lets go of a component early, which is evicted; then its request goes on."""
