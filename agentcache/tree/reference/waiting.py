@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Iterator
 
+from agentcache.tree.reference.arguments import saturated
 from agentcache.tree.reference.node import Cell, Node
 from agentcache.types import FULL, ComponentName, SessionId, Wait, WaitState
 
@@ -72,7 +73,7 @@ class Waits:
         if not _is_hinted(wait):
             return KEYED, wait.key_ns
         if self.now_ns < _runs_out(wait):
-            return AHEAD, -(wait.since_ns + _hint(wait))
+            return AHEAD, -saturated(wait.since_ns + _hint(wait))
         return OVERDUE, wait.since_ns
 
     def _shared(self, node: Node, name: ComponentName, cell: Cell) -> Standing:
@@ -118,4 +119,4 @@ def _hint(wait: Wait) -> int:
 
 def _runs_out(wait: Wait) -> int:
     """The first time at which a hinted wait is overdue: five times what has passed is four times the hint."""
-    return wait.since_ns + -(-4 * _hint(wait) // 5)
+    return saturated(wait.since_ns + -(-4 * _hint(wait) // 5))

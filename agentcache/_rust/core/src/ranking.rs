@@ -209,7 +209,7 @@ impl Trie {
             Some(Wait::Idle { key_ns, hint_ns: None, .. }) => (KEYED, key_ns),
             Some(Wait::Idle { since_ns, hint_ns: Some(hint), .. }) => {
                 if self.ranked_ns < falls_due(since_ns, hint) {
-                    (AHEAD, -since_ns.saturating_add(hint))
+                    (AHEAD, !since_ns.saturating_add(hint))
                 } else {
                     (OVERDUE, since_ns)
                 }
@@ -319,9 +319,10 @@ fn wanted(cell: &Cell, component: usize) -> u32 {
     if cell.live > 0 { 1 << 31 | count } else { 0 }
 }
 
-/// A queued request's class and key: by estimated start where there is one, else the latest goes first.
+/// A queued request's class and key: by estimated start where there is one, else the latest goes first. `!` turns an
+/// order around as negation does, for every number.
 fn queued(seq: i64, eta_ns: Option<i64>) -> (u8, i64) {
-    eta_ns.map_or((PENDING, -seq), |eta| (AHEAD, -eta))
+    eta_ns.map_or((PENDING, !seq), |eta| (AHEAD, !eta))
 }
 
 /// When a hint stops promising more than a quarter of the time that has passed: the first t with 5 (t - since) >= 4 hint.
@@ -336,7 +337,7 @@ fn urgency(rank: Rank, now_ns: i64) -> Urgency {
     match rank.group as u8 {
         RELEASED => (0, value),
         KEYED => (1, 4 * (value - now)),
-        AHEAD => (1, 4 * (value + now)),
+        AHEAD => (1, 4 * (value + 1 + now)), // the return time is `!value`
         OVERDUE => (1, value - now),
         _ => (2, value),
     }
