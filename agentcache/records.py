@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from agentcache.stats import SessionCounts
 from agentcache.types import SessionId, SessionState
-from agentcache.waits import Away
+from agentcache.waits import Away, Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,20 @@ class SessionRules:
     tombstones: int = 8192
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a turn, and what was told with it."""
+
+    told: Told
+    at_ns: int
+
+
 @dataclass(slots=True)
 class SessionRecord:
-    """One session. `last` is the highest generation used: `current`, or for an unknown id the floor."""
+    """One session. `last` is the highest generation used: `current`, or for an unknown id the floor.
+
+    `ended` is the end of the last turn while it is not known whether a gap follows: another request is queued.
+    """
 
     session: SessionId
     ttl_ns: int
@@ -43,6 +54,7 @@ class SessionRecord:
     parent: SessionId | None = None
     queued: int = 0
     running: int = 0
+    ended: Ended | None = None
     away: Away = field(default_factory=Away)
 
     @property

@@ -9,7 +9,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from agentcache.errors import CacheError, Kind
-from agentcache.records import SessionRecord, SessionRecords, SessionRules, nanoseconds
+from agentcache.records import Ended, SessionRecord, SessionRecords, SessionRules, nanoseconds
 from agentcache.stats import SessionCounts
 from agentcache.types import SessionId, SessionState, SessionTag, Wait, WaitState
 from agentcache.waits import Forecast, Told
@@ -33,6 +33,7 @@ class Ticket:
     registers: bool
     superseded: bool = False
     parent_ignored: bool = False
+    arrived_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,9 @@ class SessionRegistry:
             registers=verdict.registers,
             superseded=tag.superseded,
             parent_ignored=ignored,
+            arrived_ns=now_ns,
         )
         self._enqueue(record if record.known else self._nobody, ticket)
-        self._forecast.returned(record.away, now_ns)
         self._records.touch(record, now_ns)
         return ticket
 
@@ -140,16 +141,21 @@ class SessionRegistry:
         record = self._take(self._queued, ticket)
         record.queued -= 1
         record.running += 1
+        record.ended = None
+        self._forecast.returned(record.away, ticket.arrived_ns)
         record.away.since_ns = now_ns
         self._records.touch(record, now_ns)
         self._running[ticket.number] = record
         return next(self._sequence)
 
     def leave(self, ticket: Ticket, now_ns: int) -> None:
-        """End a request that never began. Errors: LEASE_REUSED unless it is queued."""
+        """End a request that never began; its session waits as it did before.
+
+        Errors  LEASE_REUSED unless it is queued
+        """
         record = self._take(self._queued, ticket)
         record.queued -= 1
-        _rest(record, self._forecast, NOTHING_TOLD, now_ns)
+        _rest(record, self._forecast)
         self._records.touch(record, now_ns)
 
     def complete(self, ticket: Ticket, now_ns: int, told: Told = NOTHING_TOLD) -> Completion:
@@ -159,7 +165,8 @@ class SessionRegistry:
         """
         record = self._take(self._running, ticket)
         record.running -= 1
-        _rest(record, self._forecast, told, now_ns)
+        record.ended = Ended(told, now_ns)
+        _rest(record, self._forecast)
         self._records.touch(record, now_ns)
         live = ticket.generation == record.current > record.closed_through
         return Completion(ticket.registers and live, next(self._sequence))
@@ -204,6 +211,7 @@ class SessionRegistry:
         record = self._named(session, generation)
         if record.state is not SessionState.CLOSED:
             self._forecast.closed(record.away)
+            record.ended = None
             self._records.close(record, now_ns)
         return _facts(record, now_ns)
 
@@ -276,10 +284,11 @@ class SessionRegistry:
         return tickets.pop(ticket.number)
 
 
-def _rest(record: SessionRecord, forecast: Forecast, told: Told, now_ns: int) -> None:
-    """A request is over: after its last one a session is idle, unless it is closed or nobody's."""
-    if record.state is SessionState.OPEN and not record.busy:
-        forecast.left(record.away, told, now_ns)
+def _rest(record: SessionRecord, forecast: Forecast) -> None:
+    """With nothing queued or running a session is idle since its last turn's end, unless it is closed or nobody's."""
+    if record.state is SessionState.OPEN and not record.busy and record.ended:
+        forecast.left(record.away, record.ended.told, record.ended.at_ns)
+        record.ended = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,12 +96,12 @@ class Forecast:
             kind: KindFigures(Mean(1 / KIND_GAPS, math.log(gap_s))) for kind, gap_s in typical_s.items()
         }
 
-    def returned(self, away: Away, now_ns: int) -> None:
-        """A request arrives. Nothing to learn unless the session was idle."""
+    def returned(self, away: Away, arrived_ns: int) -> None:
+        """A request begins that arrived then. Nothing to learn unless the session was idle."""
         if not away.idle:
             return
         away.idle = False
-        log_gap = math.log(_clamped((now_ns - away.since_ns) / 1e9))
+        log_gap = math.log(_clamped((arrived_ns - away.since_ns) / 1e9))
         figures, habit = self._kinds[away.kind], away.habits.setdefault(away.kind, Mean(NEWEST))
         if habit.count:
             guess = _blend(habit, figures.mean.value)

@@ -1,5 +1,7 @@
 """What the registry says that a session is doing."""
 
+from copy import deepcopy
+
 import pytest
 
 from agentcache.records import SessionRules
@@ -43,11 +45,58 @@ def test_each_session_has_its_own_place(world: World) -> None:
     assert [wait(world, name).seq for name in "abc"] == places
 
 
-def test_a_request_that_left_the_queue_leaves_an_idle_session(world: World) -> None:
-    world.turn()
+def test_requests_that_never_began_leave_the_forecast_as_it_was(world: World) -> None:
+    """Five clients that hang up in the queue: no turn, no gap, no end, and the hint of the last turn still counts."""
+    for _ in range(5):
+        world.end(world.begin(world.request()))
+        world.now_s += 10
+    told = world.begin(world.request())
+    world.registry.complete(told, world.now, Told(WaitKind.TOOL, 30.0))
+    before = wait(world), deepcopy(world.registry._forecast), deepcopy(world.registry._records.find(S).away)
+    assert before[0].hint_ns == 30 * 10**9
+    for _ in range(5):
+        world.now_s += 7
+        ticket = world.request()
+        assert wait(world).state is WaitState.PENDING
+        world.registry.leave(ticket, world.now)
+        assert wait(world) == before[0]
+    assert vars(world.registry._forecast) == vars(before[1])
+    assert world.registry._records.find(S).away == before[2]
+
+
+def test_a_request_that_waits_for_a_turns_end_and_leaves_is_none(world: World) -> None:
+    """The session is idle since that end, with what was told there."""
+    running, queued = world.begin(world.request()), world.request()
+    world.now_s += 5
+    world.registry.complete(running, ended := world.now, Told(WaitKind.TOOL, 30.0))
+    assert wait(world).state is WaitState.PENDING
     world.now_s += 7
+    world.registry.leave(queued, world.now)
+    assert (wait(world).state, wait(world).since_ns, wait(world).hint_ns) == (
+        WaitState.IDLE,
+        ended,
+        30 * 10**9,
+    )
+    assert world.registry._records.find(S).away.turns == 1
+
+
+def test_a_request_that_begins_after_a_turns_end_ends_no_gap(world: World) -> None:
+    running, queued = world.begin(world.request()), world.request()
+    world.end(running)
+    world.begin(queued)
+    assert not world.registry._records.find(S).away.habits
     world.registry.leave(world.request(), world.now)
-    assert (wait(world).state, wait(world).since_ns) == (WaitState.IDLE, world.now)
+    world.end(queued)
+    assert world.registry._records.find(S).away.turns == 1
+
+
+def test_of_a_closed_turn_no_gap_is_left_to_a_later_generation(world: World) -> None:
+    running, queued = world.begin(world.request()), world.request()
+    world.end(running)
+    world.close()
+    world.open()
+    world.registry.leave(queued, world.now)
+    assert world.registry._records.find(S).away.turns == 0
 
 
 def test_gaps_are_learned_from_the_last_end_to_the_next_arrival(world: World) -> None:
