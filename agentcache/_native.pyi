@@ -35,8 +35,9 @@ class TreeCore:
     """`UnifiedTreeCore` (agentcache/tree/api.py, which says what each method does) over one Rust tree.
 
     One call at a time: another one meanwhile, from another thread or from an argument's own code, is refused with
-    IN_USE. Integers beyond 64 bits count as the largest. Buffers (tokens, slots) are read in place, not copied.
-    A bug of the core, a Rust panic, is an AssertionError in that call and in every later one.
+    IN_USE. Beyond 64 bits, numbers that are only compared count as the largest, kept ones are refused. Buffers
+    (tokens, slots) are read in place, not copied. A bug of the core, a Rust panic, is an AssertionError in that call
+    and in every later one.
     """
 
     def __new__(cls, config: CoreConfig, instance: int) -> Self:

@@ -94,13 +94,13 @@ class UnifiedRadixCache:
         """
         self.sweep()
         ticket = self._sessions.arrive(tag, self._clock.now_ns())
-        _say(self._core, self._sessions, ticket, self._clock.now_ns())
+        _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
         """Let go of a request that never began. Errors: LEASE_REUSED."""
         self._sessions.leave(ticket, self._clock.now_ns())
-        _say(self._core, self._sessions, ticket, self._clock.now_ns())
+        _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
 
     def peek(self, prompt: Prompt) -> int:
         """How many tokens a turn with this prompt would reuse now; leaves no trace. Errors: BAD_REQUEST."""
@@ -121,7 +121,7 @@ class UnifiedRadixCache:
         start_seq = self._sessions.begin(ticket, now)
         self._ledger.open(ticket.number)
         self._ledger.lock(ticket.number, locked.pieces)
-        _say(self._core, self._sessions, ticket, now)
+        _tell_core(self._core, self._sessions, ticket, now)
         cached = locked.boundary.length
         if prompt.reuse:
             self._stats.turn(len(prompt.tokens), cached, match.miss)
@@ -220,7 +220,7 @@ class UnifiedRadixCache:
         try:
             if completion.registers and turn.prompt.reuse:
                 self._register(turn, user_end_tokens, completion.finish_seq)
-            _say(self._core, self._sessions, turn.ticket, now)
+            _tell_core(self._core, self._sessions, turn.ticket, now)
         finally:
             self._core.unlock(turn.locked.lease, None, now)
             for component, slots in self._ledger.close(turn.number).items():
@@ -351,7 +351,7 @@ class UnifiedRadixCache:
         return released
 
 
-def _say(core: UnifiedTreeCore, sessions: SessionRegistry, ticket: Ticket, now_ns: int) -> None:
+def _tell_core(core: UnifiedTreeCore, sessions: SessionRegistry, ticket: Ticket, now_ns: int) -> None:
     """Tell the core what the session of a request is doing now."""
     if ticket.session and ticket.registers:
         core.expect(ticket.session, sessions.wait(ticket.session), now_ns)

@@ -34,6 +34,7 @@ from tests.property.two_core_soak import Tally, episode, replay
 OTHERS = [name for name in sorted(CORES) if name != "reference"] or ["reference"]
 FOUND = sorted((Path(__file__).parents[1] / "parity" / "found").glob("*.txt"))
 RANDOM_SECONDS = 20.0
+RANDOM_EPISODES = 20
 MACHINE_EXAMPLES = 80
 
 
@@ -90,6 +91,7 @@ def test_random_histories_have_the_same_answers_on_both_cores(second: str) -> No
         number += 1
         history, why = episode(f"ci.{number}", ReferenceCore, CORES[second], tally)
         assert not why, f"{why}\n{history}"
+    assert number >= RANDOM_EPISODES, f"{number} histories in {RANDOM_SECONDS} s are too few to judge"
     missing = {name for name in OPERATIONS if not tally.seen[name]}
     assert not missing, f"never done in {tally.steps} steps: {missing}"
 
