@@ -19,6 +19,7 @@ class Author(Vocabulary):
 
     def __init__(self, chance: random.Random, world: World) -> None:
         super().__init__(chance, world)
+        self._known: list[str] = []
         self._sessions = SESSIONS[: chance.choice([2, 3, 3, 3, 12, 40])]
         self._scripts: list[tuple[float, Callable[[], Iterator[Op]]]] = [
             (chance.choice([0, 1, 1, 4]) * weight, script) for weight, script in self._all_scripts()
@@ -27,7 +28,7 @@ class Author(Vocabulary):
             self._scripts = list(self._all_scripts())
 
     def _all_scripts(self) -> list[tuple[float, Callable[[], Iterator[Op]]]]:
-        host = self._world.config.host_tier
+        host, ert = self._world.config.host_tier, self._world.config.order is Order.ERT
         return [
             (3.0, self._publish),
             (2.0, self._find),
@@ -37,7 +38,9 @@ class Author(Vocabulary):
             (2.0, self._make_room),
             (1.0, self._mark),
             (0.5, self._close),
-            (1.5 if self._world.config.order is Order.ERT else 0.1, self._expect),
+            (1.5 if ert else 0.1, self._expect),
+            (2.0 if ert else 0.2, self._press),
+            (1.0 if ert else 0.2, self._share),
             (1.0 if host else 0.1, self._backup),
             (1.0 if host else 0.1, self._load),
             (1.5 if host else 0.0, self._commit),
@@ -113,7 +116,7 @@ class Author(Vocabulary):
         alternate = self._name() if chance.random() < 0.5 else None
         return self._op(
             "reference",
-            session=chance.choice(self._sessions),
+            session=self._newcomer(),
             generation=chance.choice([1, 1, 1, 2, 3]),
             at=at if chance.random() < 0.97 else None,
             alt=alternate,
@@ -121,6 +124,36 @@ class Author(Vocabulary):
             finish=self._sequence,
             superseded=1 if chance.random() < 0.1 else None,
         )
+
+    def _newcomer(self) -> str:
+        """Any session; it has markers from now on."""
+        session = self._chance.choice(self._sessions)
+        self._known = [*(name for name in self._known if name != session), session][-6:]
+        return session
+
+    def _somebody(self) -> str:
+        """Mostly a session with markers."""
+        return self._chance.choice(
+            self._known if self._known and self._chance.random() < 0.85 else self._sessions
+        )
+
+    def _share(self) -> Iterator[Op]:
+        """Several sessions end at one place, or on one path; then everybody says what they do, and pieces go."""
+        word = self._chance.choice(self._keys) if self._keys else self._word()
+        found = self._op("peek", key=word, limit=self._tokens(word))
+        yield found
+        for _ in range(self._chance.choice([2, 2, 3])):
+            cut = f"/{self._world.page * self._chance.randint(1, 1 + len(word.letters))}"
+            yield self._reference(f"{found.number}.a" + (cut if self._chance.random() < 0.3 else ""))
+        yield from self._press()
+
+    def _press(self) -> Iterator[Op]:
+        """Sessions say what they do, and pieces go one by one."""
+        for _ in range(self._chance.randint(1, 4)):
+            yield from self._expect()
+        name = FULL if self._chance.random() < 0.5 else self._component()
+        for _ in range(self._chance.randint(1, 6)):
+            yield self._op("evict", component=name, tier=self._tier(), want=1)
 
     def _mark(self) -> Iterator[Op]:
         word = self._word()
@@ -136,7 +169,7 @@ class Author(Vocabulary):
     def _expect(self) -> Iterator[Op]:
         chance = self._chance
         state = chance.choice(["running", "pending", "idle", "idle"])
-        words: Words = {"session": chance.choice(self._sessions), "state": state}
+        words: Words = {"session": self._somebody(), "state": state}
         if state == "pending":
             words |= {"seq": chance.randint(0, 9), "eta": chance.choice([None, None, 0, 5, 60])}
         else:
