@@ -12,10 +12,11 @@ from agentcache.records import SessionRules
 from agentcache.sessions import SessionRegistry
 from agentcache.stats import Counters
 from agentcache.tiers.null import NullTier
-from agentcache.tree.api import CoreConfig, Order, OrderBase, UnifiedTreeCore
+from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.tree.native import NativeCore
 from agentcache.tree.reference.core import ReferenceCore
-from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Path, PoolName, TierName, Window
+from agentcache.tree.shapes import shape_faults
+from agentcache.types import ComponentName, PoolName, TierName
 
 CORES: dict[str, Callable[[CoreConfig], UnifiedTreeCore]] = {"native": NativeCore, "reference": ReferenceCore}
 
@@ -54,36 +55,10 @@ def build_cache(
 def _faults(config: CoreConfig, pool_slots: Mapping[ComponentName, int], core: str) -> Iterator[str]:
     if core not in CORES:
         yield f"no core is called {core!r}; there are {_list(sorted(CORES))}"
-    if config.order not in list(Order):
-        yield f"no eviction order is called {config.order!r}; there are {_list(Order)}"
-    if config.base not in list(OrderBase):
-        yield f"no base of the session order is called {config.base!r}; there are {_list(OrderBase)}"
+    yield from shape_faults(config)
     if config.host_tier:
         yield "a host tier is not part of this version; set host_tier to False"
-    if config.page_tokens < 1:
-        yield f"a page has at least one token, not {config.page_tokens}"
-    yield from _component_faults(config)
     yield from _pool_faults([spec.name for spec in config.specs], pool_slots)
-
-
-def _component_faults(config: CoreConfig) -> Iterator[str]:
-    names = [spec.name for spec in config.specs]
-    if not config.specs or not isinstance(config.specs[0].rule, Path):
-        yield "the first component is FULL, with the Path rule; for a model without it its slots carry no bytes"
-    if len(set(names)) < len(names):
-        yield f"component names are unique, unlike {_list(names)}"
-    if config.grid % config.page_tokens:
-        yield f"grid_tokens {config.grid} is not a multiple of page_tokens {config.page_tokens}"
-    for spec in config.specs:
-        yield from _rule_faults(spec, config)
-
-
-def _rule_faults(spec: ComponentSpec, config: CoreConfig) -> Iterator[str]:
-    match spec.rule:
-        case Window(tokens) if tokens < 1:
-            yield f"the window of {spec.name} has at least one token, not {tokens}"
-        case Checkpoint(grid) if grid < 1 or grid % config.page_tokens:
-            yield f"the grid of {spec.name}, {grid}, is not a multiple of page_tokens {config.page_tokens}"
 
 
 def _pool_faults(names: list[ComponentName], pool_slots: Mapping[ComponentName, int]) -> Iterator[str]:

@@ -67,7 +67,10 @@ class WritePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CoreConfig:
-    """What a core is built from. `grid_tokens` 0 means one page. FULL is always the first spec."""
+    """What a core is built from. `grid_tokens` 0 means one page. FULL is always the first spec.
+
+    Cores refuse what cannot be a tree with BAD_CONFIG (shapes.py).
+    """
 
     page_tokens: int
     specs: tuple[ComponentSpec, ...]

@@ -1,12 +1,14 @@
 """Bad input of every sort: one error of the closed list, nothing changed, and the core goes on."""
 
+import re
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from agentcache.errors import Kind
+from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key
 from agentcache.types import (
     FULL,
@@ -17,6 +19,9 @@ from agentcache.types import (
     Lease,
     Piece,
     TierName,
+    full_spec,
+    mamba_spec,
+    swa_spec,
 )
 from tests.builders import HOME, MakeCore, config_of, interval, pages_of, piece, slots_of, state
 from tests.contract.conftest import Drive
@@ -214,3 +219,36 @@ def test_without_a_host_tier_nothing_is_planned_there(drive: Drive) -> None:
     answer = core.evict(FULL, HOST, 3, {}, driver.tick())
     assert (answer.freed, answer.moving, answer.short) == (0, 0, 3)
     assert core.snapshot() == before
+
+
+# -- configs
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"page_tokens": 0}, "a page has at least one token, not 0"),
+        ({"page_tokens": -4, "grid_tokens": -4}, "a page has at least one token, not -4"),
+        ({"page_tokens": 2**32, "grid_tokens": 0}, "grid_tokens lie below 2^32"),
+        ({"specs": ()}, "first component is FULL"),
+        ({"specs": (swa_spec(4), full_spec())}, "first component is FULL"),
+        ({"specs": (replace(full_spec(), name=SWA),)}, "first component is FULL"),
+        ({"specs": (full_spec(), swa_spec(4), swa_spec(8))}, "names are unique, unlike FULL, SWA, SWA"),
+        ({"specs": (full_spec(), swa_spec(0))}, "the window of SWA has at least one token, not 0"),
+        ({"specs": (full_spec(), swa_spec(-4))}, "the window of SWA has at least one token, not -4"),
+        ({"specs": (full_spec(), swa_spec(2**32))}, "SWA's rule lie below 2^32"),
+        ({"specs": (full_spec(), mamba_spec(0))}, "the grid of MAMBA, 0, is not a multiple"),
+        ({"specs": (full_spec(), mamba_spec(-4))}, "the grid of MAMBA, -4, is not a multiple"),
+        ({"specs": (full_spec(), mamba_spec(6))}, "the grid of MAMBA, 6, is not a multiple"),
+        ({"grid_tokens": 6}, "grid_tokens 6 is not a multiple of page_tokens 4"),
+        ({"grid_tokens": -4}, "grid_tokens -4 is not a multiple"),
+        ({"order": "mru"}, "no eviction order is called 'mru'"),
+        ({"base": "fifo"}, "no base of the session order is called 'fifo'"),
+    ],
+)
+def test_no_core_is_made_of_what_cannot_be_a_tree(
+    make_core: MakeCore, change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(CacheError, match=re.escape(says)) as refused:
+        make_core(replace(config_of("SM", 4), **change))
+    assert refused.value.kind is Kind.BAD_CONFIG

@@ -21,6 +21,7 @@ from agentcache.tree.reference.matching import match
 from agentcache.tree.reference.node import path_to
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.viewing import snapshot, stats
+from agentcache.tree.shapes import demand_shape
 from agentcache.types import (
     FULL,
     Boundary,
@@ -49,9 +50,13 @@ DEVICE, HOST, EXTERNAL = TierName.DEVICE, TierName.HOST, TierName.EXTERNAL
 
 @alone
 class ReferenceCore:
-    """The obvious tree: one node a page. `components` replaces those that the specs' rules name."""
+    """The obvious tree: one node a page. `components` replaces those that the specs' rules name.
+
+    Errors  CacheError(BAD_CONFIG) for a config that cannot be (shapes.py)
+    """
 
     def __init__(self, config: CoreConfig, components: Sequence[TreeComponent] | None = None) -> None:
+        demand_shape(config)
         self.running = threading.Lock()
         self._config = config
         built = tuple(components or (component_for(spec, config.page_tokens) for spec in config.specs))
