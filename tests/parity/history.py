@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from agentcache.tree.api import Order
 from agentcache.types import FULL, ReleaseMode, TierName
@@ -148,12 +149,16 @@ class Author(Vocabulary):
         yield from self._press()
 
     def _press(self) -> Iterator[Op]:
-        """Sessions say what they do, and pieces go one by one."""
+        """Sessions say what they do, time passes, and pieces go one by one."""
         for _ in range(self._chance.randint(1, 4)):
             yield from self._expect()
-        name = FULL if self._chance.random() < 0.5 else self._component()
+        name, pace = (
+            FULL if self._chance.random() < 0.5 else self._component(),
+            self._chance.choice([1, 1, 5, 15]),
+        )
         for _ in range(self._chance.randint(1, 6)):
-            yield self._op("evict", component=name, tier=self._tier(), want=1)
+            evict = self._op("evict", component=name, tier=self._tier(), want=1)
+            yield replace(evict, elapsed=pace)
 
     def _mark(self) -> Iterator[Op]:
         word = self._word()
