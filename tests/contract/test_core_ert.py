@@ -50,6 +50,23 @@ def test_the_other_orders_ignore_waits(drive: Drive, order: Order) -> None:
 # -- one session
 
 
+def test_a_tool_loop_takes_its_own_old_states_and_no_others(drive: Drive) -> None:
+    """R155. Room for eight states: after ten turns of B, A's state, B's newest and what both began with are there."""
+    driver = drive("M", page=4, order=Order.ERT, slots=64)
+    publish(driver, "p", 100)
+    owned(driver, "pa", 200, a=idle(200, 100))
+    turns = ["pb" + "cdefghijk"[:count] for count in range(10)]
+    for number, letters in enumerate(turns):
+        if len(driver.ledger(MAMBA).cached()) == 8:
+            driver.evict(MAMBA, 1)
+        key = pages_of(letters, 4)
+        at(driver, 1000 + 100 * number).insert(key, [(MAMBA, len(key))])
+        driver.turn("b", key, (2 * number + 1, 2 * number + 2))
+        driver.expect("b", idle(driver.now, driver.now - 50))
+    assert ends(driver, pages_of("pa", 4), MAMBA) == [4, 8]
+    assert ends(driver, pages_of(turns[-1], 4), MAMBA) == [4, 24, 28, 32, 36, 40, 44]
+
+
 def test_an_idle_session_goes_by_its_key(drive: Drive) -> None:
     """Used last, expected latest: the key is the time of use less the expected gap. Ranked with who has no session."""
     driver = drive(page=4, order=Order.ERT)
