@@ -2,13 +2,18 @@
 
 import heapq
 import random
+from typing import Any, cast
 
 import pytest
 
-from agentcache.tree.api import Order
-from agentcache.types import FULL, WaitState
+from agentcache.build import CORES
+from agentcache.tree.api import CoreConfig, Order
+from agentcache.types import FULL, SessionId, Wait, WaitState
 from agentcache.waits import Told, WaitKind
+from tests.chosen import CORE
 from tests.unit.cache.world import GRID, World, text
+
+QUEUED, RUNNING, IDLE = WaitState.PENDING, WaitState.RUNNING, WaitState.IDLE
 
 
 @pytest.fixture
@@ -62,20 +67,53 @@ def test_a_hint_tells_more_than_the_past(world: World) -> None:
     assert [world.hit(text(number, 40)) for number in (1, 2, 3)] == [40, 0, 40]
 
 
-def test_the_core_hears_of_every_step(world: World) -> None:
+class Listening:
+    """A core, what it was told, and whether a session could be meant: it had left a marker."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.core = CORES[CORE](config)
+        self.heard: list[tuple[WaitState, bool]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.core, name)
+
+    def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
+        self.heard.append((wait.state, bool(self.core.snapshot().markers)))
+        self.core.expect(session, wait, now_ns)
+
+
+def test_the_core_hears_of_every_step() -> None:
+    world = World({FULL: 30}, make_core=Listening, order=Order.ERT)
+    told = cast("Listening", world.core).heard
     turn = world.begin(text(1, 40), "s")
     world.compute(turn, text(1, 40))
     world.finish(turn)
-    heard = world.core._trie.ranking.waits.states
-    assert [wait.state for wait in heard.values()] == [WaitState.IDLE]
+    assert told == [(QUEUED, False), (RUNNING, False), (IDLE, True)]
+    told.clear()
     turn = world.begin(text(1, 40), "s")
-    assert [wait.state for wait in heard.values()] == [WaitState.RUNNING]
     queued = world.enter("s")
-    assert [wait.state for wait in heard.values()] == [WaitState.PENDING]
     world.finish(turn)
-    assert [wait.state for wait in heard.values()] == [WaitState.PENDING]
     world.cache.leave(queued)
-    assert [wait.state for wait in heard.values()] == [WaitState.IDLE]
+    assert told == [(QUEUED, True), (RUNNING, True), (QUEUED, True), (QUEUED, True), (IDLE, True)]
+
+
+def test_the_core_hears_nothing_of_requests_without_a_session() -> None:
+    world = World({FULL: 30}, make_core=Listening, order=Order.ERT)
+    world.turn(text(1, 40))
+    world.cache.leave(world.enter())
+    assert cast("Listening", world.core).heard == []
+
+
+def test_a_request_that_never_began_leaves_the_wait_that_stood_before(world: World) -> None:
+    """The hint of the last turn is still believed: five that hang up in the queue make s2 seem no nearer."""
+    for number, hint_s in ((1, 10.0), (2, 10_000.0), (3, 10.0)):
+        turn = world.begin(text(number, 40), f"s{number}")
+        world.compute(turn, text(number, 40))
+        world.cache.finish(turn, 0, Told(WaitKind.TOOL, hint_s))
+    for _ in range(5):
+        world.cache.leave(world.enter("s2"))
+    world.turn(text(4, 40))
+    assert [world.hit(text(number, 40)) for number in (1, 2, 3)] == [40, 0, 40]
 
 
 def hits(gap_told: float | None, seed: int) -> int:

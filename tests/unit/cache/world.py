@@ -1,12 +1,13 @@
 """A cache with its clock, and requests as an engine would run them. `check` runs after every step."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
+from agentcache.build import CORES
 from agentcache.cache import ActiveTurn, CacheParts, Prompt, Ticket, UnifiedRadixCache
 from agentcache.clock import ManualClock
 from agentcache.controller import HybridCacheController
@@ -18,8 +19,7 @@ from agentcache.sessions import SessionRegistry
 from agentcache.stats import Counters
 from agentcache.tiers.api import JobResult, Presence, Tier, Transfer
 from agentcache.tiers.null import NullTier
-from agentcache.tree.api import CoreConfig, WritePolicy
-from agentcache.tree.reference.core import ReferenceCore
+from agentcache.tree.api import CoreConfig, UnifiedTreeCore, WritePolicy
 from agentcache.types import (
     FULL,
     MAMBA,
@@ -38,6 +38,7 @@ from agentcache.types import (
     mamba_spec,
     swa_spec,
 )
+from tests.chosen import CORE
 
 PAGE, GRID, WINDOW = 4, 8, 6  # a window of 6 tokens is two pages
 HOME = Namespace(model="m")
@@ -95,10 +96,11 @@ class World:
         device: Mapping[ComponentName, int] = DEVICE,
         host: int = 0,
         tier: Tier | None = None,
+        make_core: Callable[[CoreConfig], Any] = CORES[CORE],
         **config: Any,
     ) -> None:
         specs = (full_spec(10), swa_spec(WINDOW, slot_bytes=20), mamba_spec(GRID, slot_bytes=30))
-        self.core = ReferenceCore(
+        self.core: UnifiedTreeCore = make_core(
             CoreConfig(
                 PAGE,
                 tuple(spec for spec in specs if spec.name in device),
