@@ -109,7 +109,10 @@ impl<'a> Checked<'a> {
         for slot in self.pieces[component].iter().flat_map(|offered| offered.slots) {
             rising = rising && *slot > before;
             before = *slot;
-            if *slot < 0 || owned.contains(*slot) {
+            if *slot < 0 {
+                return Err(bad("slots count from 0").of(component).fact("slot", *slot));
+            }
+            if owned.contains(*slot) {
                 return Err(bad("this slot has an owner already").of(component).fact("slot", *slot));
             }
         }
@@ -118,7 +121,7 @@ impl<'a> Checked<'a> {
         }
         for slot in self.pieces[component].iter().flat_map(|offered| offered.slots) {
             if seen.contains(*slot) {
-                return Err(bad("this slot has an owner already").of(component).fact("slot", *slot));
+                return Err(bad("each slot is given once").of(component).fact("twice", *slot));
             }
             seen.insert_all(std::slice::from_ref(slot));
         }
