@@ -7,7 +7,7 @@ use agentcache_core::{
     Planned, ReleaseMode, Result, Tier, TreeCore, Turn, Wait,
 };
 
-use super::script::{Call, Line, Words, number, numbers};
+use super::script::{Call, Line, Words, nearest, number, numbers};
 use super::wording::{Wording, refused};
 
 const FOREIGN: i64 = 1 << 40;
@@ -224,7 +224,7 @@ impl Player {
         let mut room = vec![0; self.wording.names.len()];
         for (name, count) in words["room"].split(',').filter_map(|word| word.split_once(':')) {
             if let Some(free) = room.get_mut(self.component(name)) {
-                *free = count.parse().unwrap_or(0);
+                *free = nearest(count);
             }
         }
         room

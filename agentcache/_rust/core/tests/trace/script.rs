@@ -82,9 +82,15 @@ fn words(line: &str) -> Words {
     pairs.map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// A word as a number; 0 where it is missing or is none.
-pub fn number<T: std::str::FromStr + Default>(words: &Words, name: &str) -> T {
-    words.get(name).and_then(|word| word.parse().ok()).unwrap_or_default()
+/// A word as a number, the nearest that there is; 0 where it is missing or is none.
+pub fn number<T: TryFrom<i64> + Default>(words: &Words, name: &str) -> T {
+    T::try_from(words.get(name).map_or(0, |word| nearest(word))).unwrap_or_default()
+}
+
+/// A number, kept within 64 bits; 0 where it is none.
+pub fn nearest(word: &str) -> i64 {
+    let number: i128 = word.parse().unwrap_or_default();
+    number.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 /// A list of numbers and of runs `first..last`, rising or falling.
