@@ -13,6 +13,7 @@ from agentcache.sessions import SessionRegistry
 from agentcache.stats import Counters
 from agentcache.tiers.null import NullTier
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
+from agentcache.tree.extension import MISSING
 from agentcache.tree.native import NativeCore
 from agentcache.tree.reference.core import ReferenceCore
 from agentcache.tree.shapes import shape_faults
@@ -52,9 +53,21 @@ def build_cache(
     return UnifiedRadixCache(parts)
 
 
+def require_core(name: str) -> None:
+    """Whether such a core can be made here; for whoever would learn it late. Errors: BAD_CONFIG."""
+    for fault in _core_faults(name):
+        raise CacheError(Kind.BAD_CONFIG, fault)
+
+
+def _core_faults(name: str) -> Iterator[str]:
+    if name not in CORES:
+        yield f"no core is called {name!r}; there are {_list(sorted(CORES))}"
+    if name == "native" and MISSING:
+        yield MISSING
+
+
 def _faults(config: CoreConfig, pool_slots: Mapping[ComponentName, int], core: str) -> Iterator[str]:
-    if core not in CORES:
-        yield f"no core is called {core!r}; there are {_list(sorted(CORES))}"
+    yield from _core_faults(core)
     yield from shape_faults(config)
     if config.host_tier:
         yield "a host tier is not part of this version; set host_tier to False"

@@ -10,10 +10,10 @@ import json
 import os
 import random
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from agentcache.bench.starting import start
 from agentcache.config import EngineSettings, resolve
 from agentcache.engine.api import Finished, GenerateRequest
 from agentcache.engine.build import build_engine
@@ -101,4 +101,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    start(main)

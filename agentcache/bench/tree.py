@@ -6,9 +6,21 @@
     open, reference, close                          of a session
     demote_first, demote_last                       of 10,000 siblings
     bytes_per_node                                  resident memory
+    memcmp                                          the same bytes compared by the C library: the floor under a match
 
 Timed at the Python contract, results and effects built, keys made inside the timed region; sessions always on. The
 reference core gets smaller shapes, as its rows say.
+
+--json prints {"rows": [...]}, every row with the same keys:
+
+    op, core            what was called, of which core
+    components, page    what the core was built for, and the tokens of a page (null: memcmp has neither)
+    shape               lookups: the path is `one` node or a `chain`; demotions: `wide`; else empty
+    tokens              the length of the path, of the buffers that memcmp compares, of a node for bytes_per_node
+    leaves              of the tree (evict_*), under the one parent (demote_*); else null
+    sessions            `referenced` by sessions, `unreferenced`, or `-`
+    best_us, median_us  of n calls, in what `unit` says: `us`, microseconds a call; or `bytes`, for bytes_per_node the
+                        same number twice: what the process grew by, a node (n is 1)
 """
 
 import argparse
@@ -21,6 +33,7 @@ from itertools import product
 
 from rich.console import Console
 
+from agentcache.bench.starting import start
 from agentcache.bench.tree_evictions import demote_rows, evict_rows
 from agentcache.bench.tree_lookups import LIBC, SHAPES, lookup_rows, memcmp_rows
 from agentcache.bench.tree_memory import memory_rows
@@ -28,8 +41,7 @@ from agentcache.bench.tree_rounds import round_rows
 from agentcache.bench.tree_rows import REFERENCED, UNREFERENCED, Place, Row, as_json, show
 from agentcache.bench.tree_sessions import session_rows
 from agentcache.bench.tree_world import STEPS
-from agentcache.build import CORES
-from agentcache.errors import CacheError, Kind
+from agentcache.build import CORES, require_core
 from agentcache.tree.api import Order
 
 COMPONENTS = ("FULL", "FULL+SWA128", "FULL+SWA4096", "FULL+MAMBA", "FULL+SWA128+MAMBA")
@@ -144,8 +156,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     cores = list(CORES) if options.core == "both" else [options.core]
     for core in cores:
-        if core not in CORES:
-            raise CacheError(Kind.BAD_CONFIG, f"no core is called {core!r} here")
+        require_core(core)
     plan = plan_of(cores, options.quick, Order(options.order))
     rows = measure(plan, options.op or (), Console(stderr=True))
     if options.json:
@@ -170,4 +181,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    start(main)

@@ -67,8 +67,8 @@ def demote_rows(place: Place, siblings: int, order: Order = Order.SESSION) -> It
     with settled():
         seconds = [_demote(world, host[number : number + 1]) for number in range(siblings)]
     length = len(base) + world.page
-    yield row("demote_first", place, seconds[:EDGE], length)
-    yield row("demote_last", place, seconds[-EDGE:], length)
+    yield row("demote_first", place, seconds[:EDGE], length, siblings)
+    yield row("demote_last", place, seconds[-EDGE:], length, siblings)
 
 
 def _demote(world: World, slots: Slots) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from agentcache.bench.starting import start
 from agentcache.bench.tree_evictions import FAMILY, grow_leaves
 from agentcache.bench.tree_rows import BYTES, Place, Row, figure
 from agentcache.bench.tree_world import World
@@ -20,7 +21,9 @@ def memory_rows(place: Place, leaves: int, sessions: str) -> list[Row]:
     """Bytes a node, tokens and slots included, in a process of its own. Parents count as nodes."""
     words = (place.core, place.components, str(place.page), str(leaves), sessions)
     command = [sys.executable, "-m", "agentcache.bench.tree_memory", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit("the process that measures memory failed; it said why")
     found = float(json.loads(done.stdout))
     times = figure("bytes_per_node", place, (0, 0, 1), place.page, None, sessions)
     return [replace(times, best_us=round(found), median_us=round(found), unit=BYTES)]
@@ -49,4 +52,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    start(main)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from agentcache.bench.starting import start
 from agentcache.config import EngineSettings, resolve
 from agentcache.engine.api import Admitted, Finished, GenerateRequest
 from agentcache.engine.build import build_engine
@@ -134,4 +135,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    start(main)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from agentcache.build import build_cache
+from agentcache.build import build_cache, require_core
 from agentcache.clock import Clock, SystemClock
 from agentcache.config import EngineSettings
 from agentcache.engine.adapter import Model, build_random, load_model, make_config, read_packed_tokenizer
@@ -45,6 +45,7 @@ def build_engine(settings: EngineSettings, clock: Clock = CLOCK) -> Engine:
     Errors  UNSUPPORTED_MODEL, BAD_CHECKPOINT, BAD_CONFIG
     Cost    loading, about 40 short forwards, and writing every pool's bytes once
     """
+    require_core(settings.core)
     return assemble(load_named(settings), settings, clock)
 
 

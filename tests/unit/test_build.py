@@ -95,23 +95,46 @@ def test_build_takes_the_core_that_was_asked_for(core: str) -> None:
     assert type(cache._core).__name__ == f"{core.title()}Core"
 
 
+BLIND = "import sys; sys.modules['agentcache._native'] = None  # as if it had not been compiled\n"
+
 WITHOUT_EXTENSION = """
-import sys
-sys.modules["agentcache._native"] = None  # as if it had not been compiled
 from agentcache.errors import CacheError
 from tests.unit.test_build import CONFIG, SLOTS, ManualClock, build_cache
 build_cache(CONFIG, SLOTS, ManualClock(), core="reference")
 try:
     build_cache(CONFIG, SLOTS, ManualClock(), core="native")
 except CacheError as refused:
-    print(refused)
+    print(refused, file=sys.stderr)
+"""
+
+ENGINE_WITHOUT = """
+from agentcache.engine import build
+build.load_named = lambda _settings: print("a model was loaded")
+try:
+    build.build_engine(build.EngineSettings(core="native"))
+except build.CacheError as refused:
+    print(refused, file=sys.stderr)
+"""
+
+COMMAND_WITHOUT = """
+import runpy
+sys.argv[1:] = ["--core", "native", "--op", "bytes_per_node"]
+runpy.run_module("agentcache.bench.tree", run_name="__main__")
 """
 
 
-def test_a_native_core_that_was_not_built_is_refused_and_nothing_takes_its_place() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTENSION], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("bad_config: the native core does not load"), done.stderr
-    assert "`make environment` builds it" in done.stdout
-    assert "AGENTCACHE_CORE=reference" in done.stdout
+@pytest.mark.parametrize("script", [WITHOUT_EXTENSION, ENGINE_WITHOUT, COMMAND_WITHOUT])
+def test_a_native_core_that_was_not_built_is_refused_at_once_and_nothing_takes_its_place(script: str) -> None:
+    """In one line that says what to do: by the builder, by the engine before it loads a model, by a benchmark."""
+    done = subprocess.run([sys.executable, "-c", BLIND + script], cwd=ROOT, capture_output=True, text=True)
+    said = done.stderr.removeprefix("agentcache: ")
+    assert said.startswith("bad_config: the native core does not load"), done.stderr
+    assert said.count("\n") == 1
+    assert done.stdout == ""
+    for way in (
+        "`make environment` builds it",
+        'core="reference"',
+        "--core reference",
+        "AGENTCACHE_CORE=reference",
+    ):
+        assert way in said

@@ -138,6 +138,7 @@ def test_leaves_hang_under_parents_of_four_pages(core: str) -> None:
 def test_siblings_all_go_to_the_host(core: str) -> None:
     rows = by_op(list(demote_rows(Place(core, "FULL", 4, "wide"), 8)))
     assert tuple(rows) == OPS["siblings"]
+    assert {one.leaves for one in rows.values()} == {8}
 
 
 def test_sessions_open_refer_and_close(core: str) -> None:
@@ -159,6 +160,12 @@ def test_memory_is_counted_a_node(core: str) -> None:
     (found,) = memory_rows(Place(core, "FULL", 64), 5_000, UNREFERENCED)
     assert (found.op, found.unit, found.tokens, found.n) == ("bytes_per_node", BYTES, 64, 1)
     assert 64 * 4 < found.best_us == found.median_us, "the tokens alone are that large"
+
+
+def test_where_memory_cannot_be_measured_the_reason_comes_through(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="it said why"):
+        memory_rows(Place("reference", "FULL", -1), 10, UNREFERENCED)
+    assert capfd.readouterr().err == "agentcache: bad_config: a page has at least one token, not -1\n"
 
 
 def test_the_whole_plan_has_every_shape_of_the_design() -> None:
