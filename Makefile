@@ -58,11 +58,17 @@ serve: environment  ## start a worker: ARGS='--port 8100 --model tiny-all'
 bench: environment  ## first-token time, warm against cold
 	@$(BIN)/python -m agentcache.bench.ttft $(ARGS)
 
+ifeq ($(AGENTCACHE_CORE),reference)
+bench-peer:
+	@echo "bench-peer: it is the native core that is compared; run this without AGENTCACHE_CORE=reference" >&2; exit 1
+else
 bench-peer: $(PEER)/.ready environment  ## our tree core against SGLang's, the bars that it has to reach: ARGS='--bars'
+	@echo "bench-peer: about 15 minutes, with ARGS='--bars' about 5; nothing else should run meanwhile"
 	@echo "bench-peer: the core on its own, in Rust (compiling takes about a minute the first time)"; mkdir -p build
 	@$(BEAT); $(CARGO) bench --quiet --package agentcache-core --bench tree --manifest-path $(CRATES)/Cargo.toml \
 	    -- --json > build/bench-rust.json
 	@$(BIN)/python bench/peer/compare.py --rust build/bench-rust.json $(ARGS)
+endif
 
 $(PEER)/.ready: bench/peer/requirements.txt | prerequisites
 	@[ -x $(PEER)/bin/python ] || $(PYTHON) -m venv $(PEER)

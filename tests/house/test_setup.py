@@ -68,6 +68,15 @@ def test_an_environment_for_the_reference_core_compiles_nothing() -> None:
     assert "pip" in without.stdout
 
 
+def test_what_compares_the_native_core_says_that_it_needs_it_and_how_long_it_takes() -> None:
+    refused = make("bench-peer", "AGENTCACHE_CORE=reference")
+    assert refused.returncode
+    assert "run this without AGENTCACHE_CORE=reference" in refused.stderr
+    assert "fetching" not in refused.stdout
+    commands = make("--dry-run", "bench-peer").stdout
+    assert 0 < commands.index("about 15 minutes") < commands.index("cargo bench")
+
+
 def test_pins_are_names_and_versions_only() -> None:
     require_none(
         f"constraints.txt: {pin}" for pin in PINS if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][\w.!]*", pin)
