@@ -124,7 +124,8 @@ class PoolInfo:
 class EngineInfo:
     """What an engine serves and with what; for the start banner and /v1/models.
 
-    `reuse` and `reason` are the load-time probe's verdict. `random_weights` means that answers are noise.
+    `reuse` and `reason` are the load-time probe's verdict. `core` is the tree core that runs, by the setting's name.
+    `random_weights` means that answers are noise.
     """
 
     model: str
@@ -138,6 +139,7 @@ class EngineInfo:
     grid_tokens: int
     dtype: str
     device: str
+    core: str
     parameters: int
     random_weights: bool
     pools: tuple[PoolInfo, ...]

@@ -195,6 +195,7 @@ def _describe(
         grid_tokens=settings.grid_tokens,
         dtype=capability.dtype,
         device=settings.device,
+        core=settings.core,
         parameters=sum(parameter.numel() for parameter in named.model.parameters()),
         random_weights=named.random_weights,
         pools=tuple(pools),

@@ -96,6 +96,7 @@ class InfoRoutes:
                 "grid_tokens": info.grid_tokens,
                 "dtype": info.dtype,
                 "device": info.device,
+                "core": info.core,
                 "random_weights": info.random_weights,
             },
         }

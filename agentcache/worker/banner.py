@@ -8,13 +8,14 @@ from agentcache.worker.reply import encode
 
 
 def banner(info: EngineInfo, url: str) -> str:
-    """Model, components, reuse class, pools, and a line to try; ends with the parsable `listening on URL`."""
+    """Model, components, reuse class, pools, core, and a line to try; ends with the parsable `listening on URL`."""
     rows = {
         "model": f"{info.model}, {info.parameters / 1e6:.1f}M parameters, {info.dtype} on {info.device}, "
         f"context {info.context_tokens:,} tokens",
         "components": " + ".join(info.components),
         "reuse": _reuse(info),
         "pools": "; ".join(_pool(pool) for pool in info.pools),
+        "core": info.core,
         "grid": f"pages of {info.page_tokens} tokens, prefill chunks of {info.grid_tokens}",
     }
     if info.random_weights:

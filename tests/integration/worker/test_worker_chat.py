@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from agentcache.worker.context import Worker
+from tests.chosen import CORE
 from tests.serving import sse
 
 pytestmark = pytest.mark.asyncio
@@ -159,6 +160,7 @@ async def test_the_worker_says_what_it_serves(client: httpx2.AsyncClient, worker
     [model] = (await client.get("/v1/models")).json()["data"]
     assert model["id"] == worker.info.model
     assert model["agentcache"]["components"] == ["FULL", "SWA", "MAMBA"]
+    assert model["agentcache"]["core"] == CORE
     assert (await client.get(f"/v1/models/{model['id']}")).json() == model
     assert (await client.get("/health")).json() == {"status": "ok"}
     assert (await client.get("/ready")).status_code == 200

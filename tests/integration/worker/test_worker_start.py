@@ -16,6 +16,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.worker.banner import banner
 from agentcache.worker.context import Worker
 from agentcache.worker.serve import bind, leaving_early, serve, url_of
+from tests.chosen import CORE
 from tests.serving import tiny_settings
 
 
@@ -78,6 +79,7 @@ def test_the_banner_says_what_is_served_and_ends_with_the_url(shared_worker: Wor
     text = banner(shared_worker.info, "http://127.0.0.1:1")
     assert "FULL + SWA + MAMBA" in text
     assert "FULL 1,024 pages = 4,096 tokens" in text
+    assert f"\n  core        {CORE}\n" in text
     assert "curl -s http://127.0.0.1:1/v1/chat/completions" in text
     assert text.splitlines()[-1] == "listening on http://127.0.0.1:1"
     assert "noise" not in text
