@@ -173,6 +173,7 @@ BAD_LANDINGS: dict[str, tuple[Kind, tuple[Piece, ...]]] = {
     "off the page": (Kind.BAD_INSERT, (piece(FULL, 2, 6, [130]),)),
     "a state as an interval": (Kind.BAD_INSERT, (piece(MAMBA, 12, 16, [130]),)),
     "from below 0": (Kind.BAD_INSERT, (piece(FULL, -4, 4, [130, 131]),)),
+    "that ends before it starts": (Kind.BAD_INSERT, (piece(FULL, 8, 4, []),)),
     "2^31 pages": (Kind.BAD_INSERT, (piece(FULL, 0, 2**33, [130]),)),
     "beyond 64 bits": (Kind.BAD_INSERT, (piece(FULL, 0, 2**70, [130]), state(2**70, 130))),
     "no such component": (Kind.UNKNOWN_COMPONENT, (piece(ComponentName("CONV"), 0, 4, [130]),)),

@@ -258,3 +258,11 @@ def test_a_page_waits_while_the_one_below_is_on_its_way(drive: Drive) -> None:
     assert (answer.freed, answer.moving) == (0, 1)
     driver.commit(only_job(driver))
     assert (ends(driver, key, FULL), ends(driver, key, FULL, HOST)) == ([4, 8], [12])
+
+
+def test_any_amount_of_room_is_room(drive: Drive) -> None:
+    """The largest number and one place more, which x leaves, are no less."""
+    driver = crowded(drive, "SM")
+    room = {FULL: 0, SWA: 2**63 - 1, MAMBA: 2**70}
+    driver.apply(driver.core.evict(FULL, DEVICE, 1, room, driver.tick()).effects)
+    assert counts(only_job(driver).pieces) == {FULL: 1, SWA: 1, MAMBA: 1}

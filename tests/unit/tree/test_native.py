@@ -249,10 +249,22 @@ def test_equal_namespaces_are_one_and_many_are_not_kept() -> None:
     before = sys.getrefcount(first)
     core.insert(pages_of("a", 4, first), offer_of_full(1), 1)
     assert core.match(pages_of("a", 4, Namespace("tenant")), 4, 2).device.length == 4
-    for number in range(2000):
-        core.peek(pages_of("a", 4, Namespace(str(number))), 4)
+    equals = [Namespace("tenant") for _ in range(2000)]
+    assert all(core.peek(pages_of("a", 4, equal), 4).device.length == 4 for equal in equals)
     assert sys.getrefcount(first) == before
     assert core.peek(pages_of("a", 4, first), 4).device.length == 4
+
+
+def test_a_look_at_an_unknown_namespace_leaves_no_trace() -> None:
+    core, stranger = core_of(""), Namespace("stranger")
+    before = sys.getrefcount(stranger)
+    core.insert(pages_of("a", 4), offer_of_full(1), 1)
+    key = pages_of("a", 4, stranger)
+    assert core.peek(key, 4).device.length == core.match(key, 4, 2).device.length == 0
+    assert core.clear(stranger, 3).held == ()
+    del key
+    assert sys.getrefcount(stranger) == before
+    assert core.peek(pages_of("a", 4), 4).device.length == 4
 
 
 def offer_of_full(pages: int) -> Insert:

@@ -11,8 +11,6 @@ pub struct Anchor {
     pub node: NodeId,
     pub length: u32,
     pub session: u32,
-    /// A frontier, not an alternate.
-    pub tip: bool,
     next: AnchorId,
     prev: AnchorId,
 }
@@ -28,8 +26,8 @@ impl Anchors {
         &self.all[id as usize]
     }
 
-    pub fn add(&mut self, arena: &mut Arena, node: NodeId, length: u32, session: u32, tip: bool) -> AnchorId {
-        let anchor = Anchor { node, length, session, tip, next: NONE, prev: NONE };
+    pub fn add(&mut self, arena: &mut Arena, node: NodeId, length: u32, session: u32) -> AnchorId {
+        let anchor = Anchor { node, length, session, next: NONE, prev: NONE };
         let id = if let Some(id) = self.vacant.pop() {
             self.all[id as usize] = anchor;
             id

@@ -1,5 +1,7 @@
 //! Nodes by number: topology, and per component one cell of what a run has and owes.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use foldhash::fast::RandomState;
@@ -17,6 +19,9 @@ pub const ORIGIN: NodeId = 0;
 /// FULL is the first component.
 pub const FULL: usize = 0;
 
+/// A session in a queue, soonest first: class and value of its place (`ranking.rs`), and its number.
+pub type Queued = (Reverse<u8>, Reverse<i64>, u32);
+
 /// A node that may be gone: numbers are used again, with another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeKey {
@@ -26,7 +31,7 @@ pub struct NodeKey {
 
 /// What one component has and owes on the pages of a run. A checkpoint's is about the page at the run's end.
 #[derive(Clone, Debug)]
-#[expect(clippy::box_collection, reason = "eight bytes for a list that is nearly always absent")]
+#[expect(clippy::box_collection, reason = "eight bytes for a set that is nearly always absent")]
 pub struct Cell {
     pub slots: [Slots; 2],
     /// Jobs that read the copy on a tier.
@@ -43,8 +48,8 @@ pub struct Cell {
     pub noted_ns: i64,
     /// Sequence of the last use: used since a job was planned?
     pub touched: u64,
-    /// Aux components: those of its sessions that wait in a queue (`ert`).
-    pub pending: Option<Box<Vec<u32>>>,
+    /// Those of its sessions that wait in a queue (`ert`); of FULL, those whose branch ends here.
+    pub pending: Option<Box<BTreeSet<Queued>>>,
     /// What the copy on a tier was last counted as.
     pub counted: [u8; 2],
     /// The last session that wanted it has let go of it.
@@ -361,9 +366,19 @@ impl Arena {
             self.node_mut(next).prev = prev;
         }
         self.node_mut(parent).children -= 1;
+        let mut above = parent;
+        while above != ORIGIN {
+            let node = self.node(above);
+            if !node.tokens.shares(&self.node(id).tokens) || !node.tokens.wasteful(node.end - node.start) {
+                break;
+            }
+            let (tokens, next) = (Tokens::new(node.edge()), node.parent);
+            self.node_mut(above).tokens = tokens;
+            above = next;
+        }
         let node = self.node_mut(id);
         node.alive = false;
-        node.generation += 1;
+        node.generation = node.generation.wrapping_add(1);
         node.tokens = Tokens::new(&[]);
         node.hashes = None;
         for component in 0..self.width {

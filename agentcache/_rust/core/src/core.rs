@@ -30,7 +30,8 @@ pub struct TreeCore {
 
 impl TreeCore {
     /// # Panics
-    /// When the first rule is not `Path`, or a grid is not whole pages: the builder validates configs.
+    /// When the first rule is not `Path`, a grid is not whole pages, or there are more than 64 components: the builder
+    /// validates configs.
     #[must_use]
     pub fn new(config: Config) -> Self {
         assert!(config.rules.first() == Some(&Rule::Path), "the first component is FULL");
@@ -59,6 +60,12 @@ impl TreeCore {
     /// The number of a namespace, from `Namespace.digest()`.
     pub fn namespace(&mut self, digest: PageHash) -> NamespaceId {
         self.trie.namespaces.number(digest)
+    }
+
+    /// The same of one that was met; of another a number that no page has. For calls that leave no trace.
+    #[must_use]
+    pub fn known_namespace(&self, digest: &PageHash) -> NamespaceId {
+        self.trie.namespaces.known(digest)
     }
 
     // -- Lookup
@@ -265,16 +272,16 @@ impl TreeCore {
                 .fact("jobs", self.jobs.len() as i64));
         }
         let markers = self.markers.size;
-        let doomed =
-            |trie: &Trie, id: NodeId| namespace.is_none_or(|only| trie.arena.node(id).namespace == only);
-        let mut positions = Vec::new();
-        for id in self.trie.arena.ids().filter(|id| doomed(&self.trie, *id)) {
+        let doomed = |id: &NodeId| namespace.is_none_or(|only| self.trie.arena.node(*id).namespace == only);
+        let tops: Vec<NodeId> = self.trie.arena.children(ORIGIN).filter(doomed).collect();
+        let (mut positions, mut stack) = (Vec::new(), tops.clone());
+        while let Some(id) = stack.pop() {
             positions.extend(self.trie.components().map(|component| (component, id)));
+            stack.extend(self.trie.arena.children(id));
         }
         let held = held(&self.trie, &positions);
         let mut changes = Changes::default();
-        let tops: Vec<NodeId> = self.trie.arena.children(ORIGIN).collect();
-        for id in tops.into_iter().filter(|id| doomed(&self.trie, *id)).collect::<Vec<_>>() {
+        for id in tops {
             self.trie.remove(id, &mut changes);
         }
         if namespace.is_none() {
@@ -307,5 +314,49 @@ impl TreeCore {
         let disturbed = std::mem::take(&mut changes.disturbed);
         self.markers.repair(&mut self.trie, disturbed);
         self.trie.trim_marks();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Order, OrderBase};
+    use crate::coverage::Coverage;
+
+    fn core() -> TreeCore {
+        TreeCore::new(Config {
+            page_tokens: 1,
+            grid_tokens: 1,
+            rules: vec![Rule::Path],
+            names: vec!["FULL".into()],
+            order: Order::Session,
+            base: OrderBase::Lru,
+            write_back: false,
+            host_tier: false,
+            emit_events: false,
+            max_markers: 8,
+            instance: 1,
+        })
+    }
+
+    #[test]
+    fn references_are_counted_right_when_the_rounds_of_stamps_start_over() {
+        let mut core = core();
+        core.markers.coverage = Coverage::late();
+        let tokens: Vec<i32> = (0..40).collect();
+        let offer = Offer { full: &tokens, pieces: &[], after: None, tier: Tier::Device, priority: 0 };
+        let namespace = core.namespace([7; 32]);
+        let tip = core.insert(Key { tokens: &tokens, namespace }, &offer, 1).expect("it fits").frontier;
+        for turn in 0..20 {
+            let length = if turn % 2 == 0 { 40 } else { 10 };
+            let frontier = Some(Boundary { length, ..tip });
+            let turn =
+                Turn { frontier, alternate: None, start_seq: turn, finish_seq: turn, superseded: true };
+            core.reference("s", i64::from(turn.start_seq > 9) + 1, &turn, 2)
+                .expect("the boundary is current");
+            core.check().expect("references equal a recomputation");
+        }
+        core.release("s", 9, ReleaseMode::Release, 3);
+        assert_eq!(core.stats().pools[0].referenced, 0);
     }
 }

@@ -289,7 +289,9 @@ impl<'a> Eviction<'a> {
     /// Evict one lower ranked page or state from the host; any, when host data below would lose its path.
     fn make_room(&mut self, id: NodeId, component: usize) {
         let Some(lowest) = self.trie.best(component, HOST, self.asked.now_ns) else { return };
-        if component == FULL && self.leaving.iter().any(|(at, _)| self.trie.is_prefix(lowest, *at)) {
+        let on_the_way = |at: &Place| at.0 == lowest;
+        let above = !self.leaving.is_empty() && self.trie.is_prefix(lowest, id);
+        if component == FULL && (above || self.leaving.iter().any(on_the_way)) {
             return; // what is about to move would lose its path
         }
         let carries = component == FULL && self.trie.arena.node(id).children > 0;
@@ -302,7 +304,7 @@ impl<'a> Eviction<'a> {
         let mut others = self.cascaded(lowest, component, HOST, false);
         others.push(component);
         for other in others {
-            self.room[other] += 1;
+            self.room[other] = self.room[other].saturating_add(1);
             self.trie.lose(lowest, other, HOST, self.changes);
         }
     }

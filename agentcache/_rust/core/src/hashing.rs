@@ -24,6 +24,11 @@ impl Namespaces {
         })
     }
 
+    /// The number of a digest, or one that is never given.
+    pub fn known(&self, digest: &PageHash) -> NamespaceId {
+        self.numbers.get(digest).copied().unwrap_or(NamespaceId::MAX)
+    }
+
     pub fn digest(&self, number: NamespaceId) -> PageHash {
         self.digests[number as usize]
     }
@@ -46,12 +51,17 @@ impl Trie {
         if parent == ORIGIN {
             return self.namespaces.digest(namespace);
         }
-        let hashes = self.hashes(parent);
-        hashes[hashes.len() - 1]
+        self.fill_hashes(parent);
+        self.arena.node(parent).hashes.as_ref().map_or([0; 32], |hashes| hashes[hashes.len() - 1])
     }
 
     /// One hash a page of a node, filling in those above it that nobody asked for yet.
     pub fn hashes(&mut self, id: NodeId) -> Vec<PageHash> {
+        self.fill_hashes(id);
+        self.arena.node(id).hashes.as_deref().cloned().unwrap_or_default()
+    }
+
+    fn fill_hashes(&mut self, id: NodeId) {
         let mut missing = Vec::new();
         let mut at = id;
         while at != ORIGIN && self.arena.node(at).hashes.is_none() {
@@ -72,6 +82,5 @@ impl Trie {
             let hashes: Vec<PageHash> = hashes.collect();
             self.arena.node_mut(at).hashes = Some(Box::new(hashes));
         }
-        self.arena.node(id).hashes.as_deref().cloned().unwrap_or_default()
     }
 }

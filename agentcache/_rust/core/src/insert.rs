@@ -77,7 +77,7 @@ impl Insertion<'_> {
             if !self.trie.is_state(component) && self.trie.has(id, component, self.offer.tier) {
                 continue; // all of it is a duplicate
             }
-            bounds.extend(self.bounds(component));
+            bounds.extend(self.bounds(component, start, until));
         }
         bounds.retain(|at| start < *at && *at <= until);
         bounds.sort_unstable();
@@ -86,10 +86,13 @@ impl Insertion<'_> {
     }
 
     /// Where what is offered of a component begins and ends; of states only where they lie.
-    fn bounds(&self, component: usize) -> impl Iterator<Item = u32> + '_ {
+    fn bounds(&self, component: usize, from: u32, to: u32) -> impl Iterator<Item = u32> + '_ {
         let state = self.trie.is_state(component);
-        self.offer.pieces[component]
+        let pieces = &self.offer.pieces[component];
+        let first = pieces.partition_point(|at| at.end <= from);
+        pieces[first..]
             .iter()
+            .take_while(move |at| at.start < to)
             .flat_map(move |at| [if state { at.end } else { at.start }, at.end])
     }
 
@@ -148,7 +151,7 @@ impl Insertion<'_> {
         let full: Arc<[i32]> = self.offered(FULL, from, frontier).into();
         let mut bounds: Vec<u32> = Vec::from([frontier]);
         for component in self.trie.components().filter(|component| *component != FULL) {
-            bounds.extend(self.bounds(component).filter(|at| from < *at && *at < frontier));
+            bounds.extend(self.bounds(component, from, frontier).filter(|at| from < *at && *at < frontier));
         }
         bounds.sort_unstable();
         bounds.dedup();

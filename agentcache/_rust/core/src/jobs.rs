@@ -149,17 +149,9 @@ pub fn places(trie: &Trie, record: &JobRecord) -> Vec<Place> {
     let mut found = Vec::new();
     let mut at = record.tip;
     while at != ORIGIN {
-        let (start, end) = (i64::from(trie.arena.node(at).start), i64::from(trie.end(at)));
+        let end = i64::from(trie.end(at));
         for component in trie.components().rev() {
-            let holds = |piece: &Piece| {
-                piece.component == component
-                    && if trie.is_state(component) {
-                        piece.end == end
-                    } else {
-                        piece.start < end && start < piece.end
-                    }
-            };
-            if record.job.pieces.iter().any(holds) {
+            if covers(trie, &record.job, component, end) {
                 found.push((at, component));
             }
         }
@@ -167,6 +159,15 @@ pub fn places(trie: &Trie, record: &JobRecord) -> Vec<Place> {
     }
     found.reverse();
     found
+}
+
+/// Whether a job reads the page or state of a component that ends at `end`. Pieces come in spec order, then by position.
+fn covers(trie: &Trie, job: &Job, component: usize, end: i64) -> bool {
+    let at = job.pieces.partition_point(|piece| (piece.component, piece.end) < (component, end));
+    job.pieces.get(at).is_some_and(|piece| {
+        piece.component == component
+            && if trie.is_state(component) { piece.end == end } else { piece.start < end }
+    })
 }
 
 /// The destination slot of each landed place. Errors: `UnknownComponent`, `BadInsert`.
@@ -177,22 +178,19 @@ fn arrived(trie: &Trie, job: &Job, landed: &[Piece]) -> Result<Arrivals> {
     for piece in landed {
         let component = trie.known(piece.component)?;
         let state = trie.is_state(component);
-        let count = if state { 1 } else { ((piece.end - piece.start) / page).max(0) };
+        let count = if state { 1 } else { piece.end.saturating_sub(piece.start).div_euclid(page) };
         if count != piece.slots.len() as i64 || (state && piece.start != piece.end) {
             return Err(bad("one destination slot for each landed place").of(component));
         }
-        let first = if state { piece.end } else { piece.start + page };
+        let first = if state { piece.end } else { piece.start.saturating_add(page) };
         for (number, slot) in piece.slots.iter().enumerate() {
-            let end = first + number as i64 * page;
-            let belongs = |at: &Piece| {
-                let inside = if state { at.end == end } else { at.start < end && end <= at.end };
-                at.component == component && inside && end % page == 0
-            };
+            let end = first.saturating_add(number as i64 * page);
+            let belongs = end % page == 0 && covers(trie, job, component, end);
             let fresh = *slot >= 0
                 && (job.target == Tier::External
                     || !trie.index[component][job.target as usize].owned.contains(*slot));
             let once = arrivals[component].insert(end as u32, *slot).is_none();
-            if !job.pieces.iter().any(belongs) || !fresh || !once {
+            if !belongs || !fresh || !once {
                 return Err(bad("landed pieces are parts of the job, in new slots")
                     .of(component)
                     .fact("position", end));

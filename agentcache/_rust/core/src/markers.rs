@@ -6,8 +6,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::anchors::AnchorId;
-use crate::arena::{FULL, NONE, ORIGIN};
+use crate::arena::{Cell, FULL, NONE, ORIGIN, Queued};
 use crate::coverage::{Coverage, Draft, NOT_LEFT, Positions, Spot};
+use crate::ranking::place_in_queue;
 use crate::trie::Trie;
 use crate::values::{Turn, Wait};
 
@@ -35,7 +36,7 @@ pub struct MarkerBook {
     next: i64,
     /// Markers of all sessions.
     pub size: i64,
-    coverage: Coverage,
+    pub coverage: Coverage,
 }
 
 impl MarkerBook {
@@ -206,10 +207,14 @@ impl MarkerBook {
     /// List the boundaries at their nodes; a session without markers is forgotten, and what it waited for.
     fn put(&mut self, trie: &mut Trie, number: u32, drafts: Vec<Draft>) {
         let markers = std::mem::take(&mut self.sessions[number as usize].1);
+        let place = place_in_queue(trie.waits[number as usize], number); // `ert` asks who ends where
         for marker in &markers {
-            trie.mark(trie.anchors.get(marker.frontier).node); // `ert` asks who ends there
+            let node = trie.anchors.get(marker.frontier).node;
+            swap(trie.arena.cell_mut(node, FULL), (place, None));
+            trie.mark(node);
         }
         for draft in &drafts {
+            swap(trie.arena.cell_mut(draft.frontier.node, FULL), (None, place));
             trie.mark(draft.frontier.node);
         }
         let Trie { anchors, arena, waits, .. } = trie;
@@ -226,13 +231,13 @@ impl MarkerBook {
             self.vacant.push(number);
             return;
         }
-        let mut anchor = |spot: Spot, tip| anchors.add(arena, spot.node, spot.length, number, tip);
+        let mut anchor = |spot: Spot| anchors.add(arena, spot.node, spot.length, number);
         self.sessions[number as usize].1 = drafts
             .into_iter()
             .map(|draft| Marker {
                 draft,
-                frontier: anchor(draft.frontier, true),
-                alternate: draft.alternate.map_or(NONE, |spot| anchor(spot, false)),
+                frontier: anchor(draft.frontier),
+                alternate: draft.alternate.map_or(NONE, &mut anchor),
             })
             .collect();
     }
@@ -241,6 +246,7 @@ impl MarkerBook {
     pub fn expect(&mut self, trie: &mut Trie, session: &str, wait: Wait) {
         let Some(number) = self.session(session) else { return };
         let before = trie.waits[number as usize].replace(wait);
+        let places = (place_in_queue(before, number), place_in_queue(Some(wait), number));
         let drafts = self.drafts(trie, Some(number));
         let (_, all) = self.coverage.difference(trie, &[], &drafts);
         for (component, id) in all {
@@ -248,13 +254,13 @@ impl MarkerBook {
             if let Wait::Idle { key_ns, .. } = wait {
                 cell.noted_ns = if cell.live == 1 { key_ns } else { cell.noted_ns.max(key_ns) };
             }
-            if component != FULL && is_queued(before) && !is_queued(Some(wait)) {
-                leave_queue(&mut cell.pending, number);
-            }
-            if component != FULL && !is_queued(before) && is_queued(Some(wait)) {
-                join_queue(&mut cell.pending, number);
+            if component != FULL {
+                swap(cell, places);
             }
             trie.mark(id);
+        }
+        for tip in drafts {
+            swap(trie.arena.cell_mut(tip.frontier.node, FULL), places);
         }
     }
 
@@ -265,31 +271,29 @@ impl MarkerBook {
     }
 }
 
-#[expect(clippy::box_collection, reason = "a cell has eight bytes for a list that is nearly always absent")]
-fn leave_queue(pending: &mut Option<Box<Vec<u32>>>, number: u32) {
-    if let Some(sessions) = pending {
-        sessions.retain(|other| *other != number);
-        if sessions.is_empty() {
-            *pending = None;
+/// A session leaves its place among those that are queued for a piece, and takes another.
+fn swap(cell: &mut Cell, (from, to): (Option<Queued>, Option<Queued>)) {
+    if let (Some(place), Some(queue)) = (from, &mut cell.pending) {
+        queue.remove(&place);
+        if queue.is_empty() {
+            cell.pending = None;
         }
     }
-}
-
-#[expect(clippy::box_collection, reason = "as above")]
-fn join_queue(pending: &mut Option<Box<Vec<u32>>>, number: u32) {
-    pending.get_or_insert_default().push(number);
+    if let Some(place) = to {
+        cell.pending.get_or_insert_default().insert(place);
+    }
 }
 
 /// One more session wants these pieces.
 fn want(trie: &mut Trie, number: u32, positions: &Positions) {
-    let waits = is_queued(trie.waits[number as usize]);
+    let place = place_in_queue(trie.waits[number as usize], number);
     for (component, id) in positions {
         let cell = trie.arena.cell_mut(*id, *component);
         cell.live += 1;
         cell.whose = cell.whose.wrapping_add(number);
         cell.released = false;
-        if waits && *component != FULL {
-            join_queue(&mut cell.pending, number);
+        if *component != FULL {
+            swap(cell, (None, place));
         }
         trie.mark(*id);
     }
@@ -297,7 +301,7 @@ fn want(trie: &mut Trie, number: u32, positions: &Positions) {
 
 /// One session less wants these pieces; what nobody wants any more is released.
 fn let_go(trie: &mut Trie, number: u32, positions: &Positions) {
-    let waits = is_queued(trie.waits[number as usize]);
+    let place = place_in_queue(trie.waits[number as usize], number);
     for (component, id) in positions {
         let cell = trie.arena.cell_mut(*id, *component);
         cell.live -= 1;
@@ -306,15 +310,11 @@ fn let_go(trie: &mut Trie, number: u32, positions: &Positions) {
             cell.released = true;
             cell.noted_ns = 0;
         }
-        if waits {
-            leave_queue(&mut cell.pending, number);
+        if *component != FULL {
+            swap(cell, (place, None));
         }
         trie.mark(*id);
     }
-}
-
-fn is_queued(wait: Option<Wait>) -> bool {
-    matches!(wait, Some(Wait::Pending { .. }))
 }
 
 /// The marker at what still votes; None when nothing does.

@@ -56,7 +56,6 @@ pub fn checked<'a>(trie: &Trie, leases: &LeaseTable, key: Key<'a>, offer: &Offer
         made.add(trie, piece)?;
     }
     for component in trie.components() {
-        made.pieces[component].sort_by_key(|offered| offered.end);
         made.refuse_owned(trie, component)?;
     }
     Ok(made)
@@ -91,12 +90,14 @@ impl<'a> Checked<'a> {
         let start = if state { piece.end - page } else { piece.start };
         let inside = start >= i64::from(self.from) && piece.end <= i64::from(self.to);
         let (start, end) = (start as u32, piece.end as u32);
-        if !inside || self.pieces[component].iter().any(|other| other.start < end && start < other.end) {
+        let pieces = &mut self.pieces[component];
+        let at = pieces.partition_point(|other| other.end <= start);
+        if !inside || pieces.get(at).is_some_and(|other| other.start < end) {
             return Err(
                 bad("each position is offered once, after the lease and within the key").of(component)
             );
         }
-        self.pieces[component].push(Offered { start, end, slots: &piece.slots });
+        pieces.insert(at, Offered { start, end, slots: &piece.slots });
         Ok(())
     }
 

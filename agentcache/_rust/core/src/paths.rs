@@ -100,7 +100,9 @@ impl Trie {
             }
             let lower = self.arena.cell_mut(id, component);
             let slots = lower.slots.each_mut().map(|slots| slots.cut(above, below));
-            let cell = Cell { slots, pending: lower.pending.clone(), ..counts(lower) };
+            // Branches end where the lower half does.
+            let pending = if component == FULL { None } else { lower.pending.clone() };
+            let cell = Cell { slots, pending, ..counts(lower) };
             *self.arena.cell_mut(upper, component) = cell;
         }
         for tier in [Tier::Device, Tier::Host] {

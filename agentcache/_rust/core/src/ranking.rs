@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::arena::{Cell, FULL, NodeId, ORIGIN};
+use crate::arena::{Cell, FULL, NodeId, ORIGIN, Queued};
 use crate::config::{Order, OrderBase};
 use crate::heap::{Hall, Heap, Rank, Seats, tie};
 use crate::runs::SlotSet;
@@ -179,7 +179,7 @@ impl Trie {
         let (class, group, first, second) = match (self.config.order, self.config.base) {
             (Order::Lru, _) => (0, 0, cell.used_ns, 0),
             (Order::Ert, _) => {
-                let (class, value) = self.expected(id, component, cell);
+                let (class, value) = self.expected(cell);
                 (class, u32::from(class), value, 0)
             }
             (Order::Session, OrderBase::Lru) => (0, wanted(cell, component), cell.used_ns, 0),
@@ -194,13 +194,13 @@ impl Trie {
     }
 
     /// Expected return: the class of a piece, and a value of which the smallest goes first within it.
-    fn expected(&self, id: NodeId, component: usize, cell: &Cell) -> (u8, i64) {
+    fn expected(&self, cell: &Cell) -> (u8, i64) {
         if cell.live == 0 {
             return (if cell.released { RELEASED } else { KEYED }, cell.used_ns);
         }
         if cell.live > 1 {
             let noted = if cell.noted_ns == 0 { cell.used_ns } else { cell.noted_ns };
-            return self.first_pending(id, component, cell).unwrap_or((KEYED, noted));
+            return first_queued(cell).unwrap_or((KEYED, noted));
         }
         match self.waits[cell.whose as usize] {
             None => (KEYED, cell.used_ns),
@@ -217,30 +217,10 @@ impl Trie {
         }
     }
 
-    /// Of several sessions that want a piece, the queued one that needs it first: FULL by those whose branch ends here.
-    fn first_pending(&self, id: NodeId, component: usize, cell: &Cell) -> Option<(u8, i64)> {
-        let waiting = |session: u32| match self.waits[session as usize] {
-            Some(Wait::Pending { seq, eta_ns }) => Some(queued(seq, eta_ns)),
-            _ => None,
-        };
-        let sooner = |(class, value): &(u8, i64)| (Reverse(*class), Reverse(*value));
-        if component == FULL {
-            // An anchor that was handed up in this call does not end here before its marker is repaired.
-            let end = self.end(id);
-            let ends = self.anchors.at(&self.arena, id).filter(|anchor| anchor.tip && anchor.length == end);
-            return ends.filter_map(|anchor| waiting(anchor.session)).min_by_key(sooner);
-        }
-        cell.pending
-            .iter()
-            .flat_map(|sessions| sessions.iter())
-            .filter_map(|at| waiting(*at))
-            .min_by_key(sooner)
-    }
-
     /// Whether the last page of a FULL run has a key of its own: a queued one of several sessions ends there.
     pub fn tip_stands_apart(&self, id: NodeId) -> bool {
         let cell = self.arena.cell(id, FULL);
-        self.config.order == Order::Ert && cell.live > 1 && self.first_pending(id, FULL, cell).is_some()
+        self.config.order == Order::Ert && cell.live > 1 && cell.pending.is_some()
     }
 
     fn watch(&mut self, id: NodeId, component: usize, tier: Tier) {
@@ -317,6 +297,19 @@ impl Trie {
 fn wanted(cell: &Cell, component: usize) -> u32 {
     let count = if component == FULL { cell.live } else { 0 };
     if cell.live > 0 { 1 << 31 | count } else { 0 }
+}
+
+/// Of several sessions that want a piece, the place of the queued one that needs it first.
+fn first_queued(cell: &Cell) -> Option<(u8, i64)> {
+    let (Reverse(class), Reverse(value), _) = cell.pending.as_ref()?.first()?;
+    Some((*class, *value))
+}
+
+/// A session's place in the queue, if it is in one.
+pub fn place_in_queue(wait: Option<Wait>, session: u32) -> Option<Queued> {
+    let Some(Wait::Pending { seq, eta_ns }) = wait else { return None };
+    let (class, value) = queued(seq, eta_ns);
+    Some((Reverse(class), Reverse(value), session))
 }
 
 /// A queued request's class and key: by estimated start where there is one, else the latest goes first. `!` turns an

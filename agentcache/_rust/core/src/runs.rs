@@ -21,6 +21,15 @@ impl Tokens {
         &self.data[from..from + count as usize]
     }
 
+    pub fn shares(&self, other: &Tokens) -> bool {
+        Arc::ptr_eq(&self.data, &other.data)
+    }
+
+    /// Whether `count` tokens keep storage of more than four times as many.
+    pub fn wasteful(&self, count: u32) -> bool {
+        self.data.len() / 4 > count as usize
+    }
+
     /// What follows the first `count` tokens.
     pub fn after(&self, count: u32) -> Self {
         Tokens { data: Arc::clone(&self.data), from: self.from + count }

@@ -180,8 +180,10 @@ fn divide(trie: &mut Trie, record: &JobRecord, arrivals: &Arrivals) {
             }
         }
     }
+    bounds.sort_unstable_by(|one, other| other.cmp(one));
+    let mut tip = record.tip;
     for at in bounds {
-        trie.cut(record.tip, at);
+        tip = trie.cut(tip, at); // each above the one before
     }
 }
 

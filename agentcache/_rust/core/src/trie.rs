@@ -59,7 +59,7 @@ impl Trie {
             namespaces: Namespaces::default(),
             epoch: 0,
             tick: 0,
-            ranked_ns: i64::MIN,
+            ranked_ns: 0,
             births: 0,
             pages: 0,
         }
@@ -256,7 +256,7 @@ impl Trie {
                 let cell = self.arena.cell_mut(*at, component);
                 cell.used_ns = now_ns;
                 cell.touched = tick;
-                cell.hits += u32::from(hit);
+                cell.hits = cell.hits.saturating_add(u32::from(hit));
                 cell.released = false;
                 if component != FULL || self.may_be_tail(*at) {
                     self.mark(*at);

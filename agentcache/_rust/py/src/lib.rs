@@ -27,7 +27,7 @@ use crate::fault::Fault;
 use crate::names::Names;
 use crate::reading::{Reader, kept, optional, slots_in, whole};
 use crate::serial::{Serial, guarded};
-use crate::spaces::Tree;
+use crate::spaces::{Tree, known};
 
 type Object<'a, 'py> = &'a Bound<'py, PyAny>;
 
@@ -77,7 +77,7 @@ impl TreeCore {
     #[pyo3(name = "match")]
     fn match_prefix<'py>(&self, key: Object<'_, 'py>, limit: Object, now_ns: Object) -> Built<'py> {
         let found = self.run(key.py(), |tree, reader| {
-            let (limit, now_ns, key) = (whole(limit)?, kept(now_ns)?, tree.key(reader.classes, key)?);
+            let (limit, now_ns, key) = (whole(limit)?, kept(now_ns)?, tree.key(reader.classes, key, known)?);
             Ok(tree.core.match_prefix(key.key(), limit, now_ns)?)
         })?;
         self.build(key.py()).found(found)
@@ -85,7 +85,7 @@ impl TreeCore {
 
     fn peek<'py>(&self, key: Object<'_, 'py>, limit: Object) -> Built<'py> {
         let found = self.run(key.py(), |tree, reader| {
-            let (limit, key) = (whole(limit)?, tree.key(reader.classes, key)?);
+            let (limit, key) = (whole(limit)?, tree.key(reader.classes, key, known)?);
             Ok(tree.core.peek(key.key(), limit)?)
         })?;
         self.build(key.py()).found(found)
@@ -96,7 +96,7 @@ impl TreeCore {
             let [full, pieces, after, tier, priority] = reader.classes.records.insert.fields(offer);
             let (after, priority) = (optional(&after?, |after| reader.lease(after))?, kept(&priority?)?);
             let (tier, now_ns, pieces) = (reader.tier(&tier?), kept(now_ns)?, reader.pieces(&pieces?)?);
-            let (key, full) = (tree.key(reader.classes, key)?, slots_in(&full?)?);
+            let (key, full) = (tree.key(reader.classes, key, Core::namespace)?, slots_in(&full?)?);
             let offer = Offer { full: full.numbers(), pieces: &pieces, after, tier, priority };
             Ok(tree.core.insert(key.key(), &offer, now_ns)?)
         })?;
@@ -233,8 +233,11 @@ impl TreeCore {
 
     fn clear<'py>(&self, namespace: Object<'_, 'py>, now_ns: Object) -> Built<'py> {
         let released = self.run(namespace.py(), |tree, reader| {
-            let space =
-                if namespace.is_none() { None } else { Some(tree.namespace(reader.classes, namespace)?) };
+            let space = if namespace.is_none() {
+                None
+            } else {
+                Some(tree.namespace(reader.classes, namespace, known)?)
+            };
             Ok(tree.core.clear(space, kept(now_ns)?)?)
         })?;
         self.build(namespace.py()).released(released)

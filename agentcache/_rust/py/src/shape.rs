@@ -26,6 +26,9 @@ pub fn read_config(object: Object, instance: u32) -> Result<(Config, Names), Fau
     if page_tokens == 0 || rules.first() != Some(&Rule::Path) {
         return Err(bad("a page has a token at least, and the first component is FULL, with the Path rule"));
     }
+    if rules.len() > 64 {
+        return Err(bad("the native core keeps at most 64 components; core=\"reference\" any number"));
+    }
     let texts = names.iter().map(|name| name.to_str().map(str::to_owned)).collect::<PyResult<_>>()?;
     let config = Config {
         page_tokens,
