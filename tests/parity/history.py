@@ -22,8 +22,11 @@ class Author(Vocabulary):
         super().__init__(chance, world)
         self._known: list[str] = []
         self._sessions = SESSIONS[: chance.choice([2, 3, 3, 3, 12, 40])]
+        self._threads: dict[str, Word] = {}
+        pressed = world.config.order is Order.ERT and chance.random() < 0.4
+        scripts = self._ert_scripts() if pressed else self._all_scripts()
         self._scripts: list[tuple[float, Callable[[], Iterator[Op]]]] = [
-            (chance.choice([0, 1, 1, 4]) * weight, script) for weight, script in self._all_scripts()
+            (chance.choice([0, 1, 1, 4]) * weight, script) for weight, script in scripts
         ]
         if not any(weight for weight, _ in self._scripts):
             self._scripts = list(self._all_scripts())
@@ -34,6 +37,7 @@ class Author(Vocabulary):
             (3.0, self._publish),
             (2.0, self._find),
             (2.0, self._turn),
+            (1.0, self._converse),
             (1.0, self._hold),
             (1.0, self._let_go),
             (2.0, self._make_room),
@@ -51,6 +55,23 @@ class Author(Vocabulary):
             (0.7 if host else 0.0, self._graft_below),
             (0.1, self._clear),
             (0.8, self._misuse),
+        ]
+
+    def _ert_scripts(self) -> list[tuple[float, Callable[[], Iterator[Op]]]]:
+        """What makes the order `ert` decide, and little else."""
+        host = 1.0 if self._world.config.host_tier else 0.0
+        return [
+            (2.0, self._publish),
+            (2.0, self._turn),
+            (3.0, self._converse),
+            (3.0, self._share),
+            (6.0, self._press),
+            (1.0, self._find),
+            (0.5, self._close),
+            (0.5, self._let_go),
+            (host, self._sink),
+            (host, self._commit),
+            (0.3 * host, self._put_away),
         ]
 
     def ops(self) -> Iterator[Op]:
@@ -86,12 +107,27 @@ class Author(Vocabulary):
 
     def _make_room(self) -> Iterator[Op]:
         room = self._chance.choice(["all", "all", "all", "0", "1"])
-        want = self._chance.choice([1, 1, 1, 2, 3, 5, 20])
+        want = self._chance.choice([1, 1, 1, 1, 2, 2, 3, 5, 20])
         yield self._op("evict", component=self._component(), tier=self._tier(), want=want, room=room)
 
+    def _converse(self) -> Iterator[Op]:
+        """The next turn of a session that goes on where it was; now and then aside from that, or back a little."""
+        chance = self._chance
+        session = chance.choice(self._sessions[:4])
+        before = self._threads.get(session, Word(self._space(), ""))
+        keep = len(before.letters) - (chance.randint(0, 3) if chance.random() < 0.2 else 0)
+        word = self._kept(Word(before.space, (before.letters[: max(0, keep)] + self._tail())[: self._pages]))
+        if chance.random() < 0.75:
+            self._threads[session] = word if len(word.letters) < self._pages else Word(word.space, "")
+        for op in self._request(word):
+            known = {"session": session, "generation": "1"}
+            yield replace(op, words=op.words | known) if op.name == "reference" else op
+
     def _turn(self) -> Iterator[Op]:
+        return self._request(self._word())
+
+    def _request(self, word: Word) -> Iterator[Op]:
         """What one request does from its match to its reference."""
-        word = self._word()
         found = self._op("match", key=word, limit=self._limit(word))
         yield found
         lock = self._op("lock", at=f"{found.number}.d")
@@ -129,7 +165,7 @@ class Author(Vocabulary):
     def _newcomer(self) -> str:
         """Any session; it has markers from now on."""
         session = self._chance.choice(self._sessions)
-        self._known = [*(name for name in self._known if name != session), session][-6:]
+        self._known = [*(name for name in self._known if name != session), session]
         return session
 
     def _somebody(self) -> str:
@@ -143,20 +179,22 @@ class Author(Vocabulary):
         word = self._chance.choice(self._keys) if self._keys else self._word()
         found = self._op("peek", key=word, limit=self._tokens(word))
         yield found
-        for _ in range(self._chance.choice([2, 2, 3])):
+        for _ in range(self._chance.choice([2, 2, 3, 12])):
             cut = f"/{self._world.page * self._chance.randint(1, 1 + len(word.letters))}"
             yield self._reference(f"{found.number}.a" + (cut if self._chance.random() < 0.3 else ""))
         yield from self._press()
 
     def _press(self) -> Iterator[Op]:
         """Sessions say what they do, time passes, and pieces go one by one."""
-        for _ in range(self._chance.randint(1, 4)):
+        for _ in range(self._chance.choice([1, 2, 3, 4, 12])):
             yield from self._expect()
         name, pace = (
             FULL if self._chance.random() < 0.5 else self._component(),
             self._chance.choice([1, 1, 5, 15]),
         )
         for _ in range(self._chance.randint(1, 6)):
+            if len(self._world.stock.taken(name, TierName.DEVICE)) < 4:
+                return
             evict = self._op("evict", component=name, tier=self._tier(), want=1)
             yield replace(evict, elapsed=pace)
 
@@ -205,7 +243,9 @@ class Author(Vocabulary):
     def _sink(self) -> Iterator[Op]:
         """Device pressure whose moves land at once; what went may be wanted again."""
         name = FULL if self._chance.random() < 0.5 else self._component()
-        evict = self._op("evict", component=name, tier=TierName.DEVICE, want=20, room="all")
+        evict = self._op(
+            "evict", component=name, tier=TierName.DEVICE, want=self._chance.choice([2, 5, 20]), room="all"
+        )
         yield evict
         yield from self._landed(f"{evict.number}.")
         for _ in range(self._chance.choice([0, 1, 3])):

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from itertools import pairwise
 
-from agentcache.types import Checkpoint, ComponentName, ComponentSpec, TierName, Window
+from agentcache.types import FULL, Checkpoint, ComponentName, ComponentSpec, TierName, Window
 from tests.parity.oplog import Op
 from tests.parity.shapes import Word
 from tests.parity.world import World
@@ -18,7 +18,8 @@ class Vocabulary:
     def __init__(self, chance: random.Random, world: World) -> None:
         self._chance, self._world = chance, world
         self._number = self._sequence = 0
-        self._pages = chance.choice([6, 12, 40, 80])
+        room = world.stock.free(FULL, TierName.DEVICE)
+        self._pages = min(chance.choice([6, 12, 40, 80]), room * chance.choice([1, 2, 2]) // 3)
         self._recalled = chance.choice([6, 13, 13, 40])
         self._letters = chance.choice(["ab", "ab", "abc", "abcdefgh"])
         self._keys: list[Word] = []
