@@ -25,6 +25,7 @@ from agentcache.types import (
 )
 from tests.builders import MakeCore, config_of, interval, pages_of, slots_of, state
 from tests.contract.conftest import Drive
+from tests.contract.reading import refused
 from tests.contract.world import World, world_of
 
 DEVICE, HOST, EXTERNAL = TierName.DEVICE, TierName.HOST, TierName.EXTERNAL
@@ -63,6 +64,16 @@ def refuses_boundary(world: World, bad: Boundary) -> None:
     ]
     for call in calls:
         world.refuses(Kind.STALE_BOUNDARY, call)
+
+
+@pytest.mark.parametrize("beyond", [3, 4, 5])
+def test_a_boundary_reaches_no_further_than_it_was_answered_for(drive: Drive, beyond: int) -> None:
+    driver, key = drive(), pages_of("abcd", 1)
+    driver.insert(key)
+    shallow = driver.peek(key, 2).device
+    longer = replace(shallow, length=beyond)
+    assert refused(lambda: driver.core.lock(longer, driver.tick())) is Kind.STALE_BOUNDARY
+    assert driver.lock(key, shallow).length == 2
 
 
 def test_a_boundary_above_its_node_is_as_good_as_one_of_its_own(world: World) -> None:

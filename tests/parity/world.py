@@ -89,7 +89,7 @@ class Bench:
             return NOBODYS
         known, _, cut = name.partition("/")
         found = self._known(self.boundaries, known)
-        return Boundary(found.node, min(int(cut), found.length), found.epoch) if cut else found
+        return Boundary(found.node, int(cut), found.epoch) if cut else found
 
     def _known(self, table: dict[str, Thing], name: str) -> Thing:
         if name not in table:

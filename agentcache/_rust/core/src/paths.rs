@@ -1,6 +1,6 @@
 //! Positions on paths: finding them, and cutting runs there.
 
-use crate::arena::{Cell, FULL, NONE, NodeId, NodeKey, ORIGIN};
+use crate::arena::{Cell, FULL, NodeId, NodeKey, ORIGIN};
 use crate::error::{Error, Kind, Result};
 use crate::trie::Trie;
 use crate::values::{Boundary, Key, NodeRef, Tier};
@@ -20,12 +20,12 @@ impl Trie {
         };
         let (instance, generation) = (boundary.node.generation >> 32, boundary.node.generation as u32);
         let ours = boundary.epoch == self.epoch && instance == i64::from(self.config.instance);
-        let id = u32::try_from(boundary.node.index).unwrap_or(NONE);
+        let (id, issued) = (boundary.node.index as u32, (boundary.node.index >> 32) as u32);
         if !ours || !self.arena.holds(NodeKey { id, generation }) {
             return Err(stale());
         }
         let length = u32::try_from(boundary.length).map_err(|_| stale())?;
-        if length > self.end(id) || length % self.config.page_tokens != 0 {
+        if length > issued || issued > self.end(id) || length % self.config.page_tokens != 0 {
             return Err(stale());
         }
         Ok((self.holder(id, length), length))
@@ -40,10 +40,11 @@ impl Trie {
         at
     }
 
+    /// A handle; it carries the length that it was issued for, beyond which it is good for nothing, however long the run.
     pub fn boundary(&self, id: NodeId, length: u32) -> Boundary {
         let generation = i64::from(self.config.instance) << 32 | i64::from(self.arena.node(id).generation);
         Boundary {
-            node: NodeRef { index: i64::from(id), generation },
+            node: NodeRef { index: i64::from(length) << 32 | i64::from(id), generation },
             length: i64::from(length),
             epoch: self.epoch,
         }
