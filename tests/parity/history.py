@@ -106,7 +106,7 @@ class Author(Vocabulary):
             yield self._op("unlock", lease=lease)
 
     def _make_room(self) -> Iterator[Op]:
-        room = self._chance.choice(["all", "all", "all", "0", "1"])
+        room = self._chance.choice([*["all"] * 6, "0", "1", "1", "unsaid"])
         want = self._chance.choice([1, 1, 1, 1, 2, 2, 3, 5, 20])
         yield self._op("evict", component=self._component(), tier=self._tier(), want=want, room=room)
 

@@ -187,7 +187,9 @@ class World(Lookups):
 
     def _do_evict(self, op: Op, words: dict[str, str]) -> None:
         known = {spec.name: self.stock.free(spec.name, TierName.HOST) for spec in self.config.specs}
-        if words.get("room", "all") != "all":
+        if words.get("room") == "unsaid":
+            known = {}
+        elif words.get("room", "all") != "all":
             known = {name: int(words["room"]) for name in known}
         component, tier = ComponentName(words["component"]), TierName(words["tier"])
         answer = self.core.evict(component, tier, int(words["want"]), known, self.now)
