@@ -110,26 +110,19 @@ class Eviction:
                 follow(node, name)
 
     def _interval(self, victim: Node) -> list[Node]:
-        """The equally ranked neighbours that make one piece with the victim, deepest first."""
+        """The pages that make one piece with the victim, deepest first: none below, it would have been the victim."""
         nodes = [victim]
-        while (below := self._only_child(nodes[0])) and self._joined(victim, nodes[0], below):
-            nodes.insert(0, below)
-        while (above := nodes[-1].above).end and self._joined(victim, above, nodes[-1]):
+        while (above := nodes[-1].above).end and self._joined(victim, above):
             nodes.append(above)
         return nodes
 
-    def _only_child(self, node: Node) -> Node | None:
-        children = list(node.children.values())
-        return children[0] if len(children) == 1 else None
-
-    def _joined(self, victim: Node, upper: Node, lower: Node) -> bool:
-        """Whether the pages around `upper.end` go together: no boundary and no fork there, same rank key."""
-        other = lower if lower.end > victim.end else upper
+    def _joined(self, victim: Node, upper: Node) -> bool:
+        """Whether the page that ends at `upper` goes with those below: no boundary and no fork there, same rank key."""
         return (
             len(upper.children) == 1
             and self._trie.component(self._component).in_one_piece(upper.end, self._trie.config.grid)
-            and self._ranking.candidate(other, self._component, self._tier)
-            and self._ranking.key(other, self._component) == self._ranking.key(victim, self._component)
+            and self._ranking.candidate(upper, self._component, self._tier)
+            and self._ranking.key(upper, self._component) == self._ranking.key(victim, self._component)
         )
 
     # -- where a copy goes

@@ -212,7 +212,7 @@ impl TreeCore {
         let drafts = self.markers.drafts(&self.trie, self.markers.session(session));
         let ending = drafts.iter().filter(|draft| draft.generation <= through_generation).count() as i64;
         if mode == ReleaseMode::Preview {
-            let gone = self.markers.would_drop(&mut self.trie, session, through_generation);
+            let gone = self.markers.would_drop(&self.trie, session, through_generation);
             return Released { mode, held: held(&self.trie, &gone), markers: ending, effects: Vec::new() };
         }
         self.trie.tick += 1;

@@ -53,16 +53,8 @@ impl Coverage {
         Coverage { stamps: Vec::new(), round: u32::MAX - 10 }
     }
 
-    /// Positions referenced before and not after, and after and not before.
-    pub fn difference(
-        &mut self,
-        trie: &mut Trie,
-        before: &[Draft],
-        after: &[Draft],
-    ) -> (Positions, Positions) {
-        for spot in after.iter().flat_map(Draft::spots) {
-            trie.cut_regions(spot.node);
-        }
+    /// Positions referenced before and not after, and after and not before. Paths were cut where regions begin.
+    pub fn difference(&mut self, trie: &Trie, before: &[Draft], after: &[Draft]) -> (Positions, Positions) {
         self.stamps.resize(trie.arena.cell_count(), 0);
         if self.round > u32::MAX - 5 {
             self.stamps.fill(0);

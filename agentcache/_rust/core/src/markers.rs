@@ -90,7 +90,7 @@ impl MarkerBook {
             .copied()
             .collect();
         let Some(frontier) = nodes.0 else {
-            return self.replace(trie, session, &before, kept);
+            return self.replace(trie, session, before, kept);
         };
         let (passed, mut others): (Vec<Draft>, Vec<Draft>) =
             kept.into_iter().partition(|draft| trie.is_prefix(draft.frontier.node, frontier.node));
@@ -123,18 +123,18 @@ impl MarkerBook {
         others.sort_by_key(|draft| draft.finish_seq); // least recently finished first out
         let surplus = others.len().saturating_sub(trie.config.max_markers);
         others.drain(..surplus);
-        self.replace(trie, session, &before, others)
+        self.replace(trie, session, before, others)
     }
 
     /// Let go of the markers with generation <= `generation`.
     pub fn drop_through(&mut self, trie: &mut Trie, session: &str, generation: i64) -> Positions {
         let before = self.drafts(trie, self.session(session));
         let after = before.iter().filter(|draft| draft.generation > generation).copied().collect();
-        self.replace(trie, session, &before, after)
+        self.replace(trie, session, before, after)
     }
 
     /// What `drop_through` would let go of.
-    pub fn would_drop(&mut self, trie: &mut Trie, session: &str, generation: i64) -> Positions {
+    pub fn would_drop(&mut self, trie: &Trie, session: &str, generation: i64) -> Positions {
         let before = self.drafts(trie, self.session(session));
         let after: Vec<Draft> =
             before.iter().filter(|draft| draft.generation > generation).copied().collect();
@@ -162,12 +162,17 @@ impl MarkerBook {
     }
 
     /// Put a session's markers, adjust the counts, and answer the positions it no longer references.
-    fn replace(&mut self, trie: &mut Trie, session: &str, before: &[Draft], after: Vec<Draft>) -> Positions {
+    fn replace(
+        &mut self,
+        trie: &mut Trie,
+        session: &str,
+        before: Vec<Draft>,
+        after: Vec<Draft>,
+    ) -> Positions {
         if before.is_empty() && after.is_empty() {
             return Vec::new();
         }
         let number = self.session(session).unwrap_or_else(|| self.open(trie, session));
-        let before = before.to_vec();
         self.adjust(trie, vec![Move { number, before, after }])
     }
 
@@ -265,7 +270,7 @@ impl MarkerBook {
     }
 
     /// Positions that a session references, from scratch, for `check`.
-    pub fn recount(&mut self, trie: &mut Trie, number: u32) -> Positions {
+    pub fn recount(&mut self, trie: &Trie, number: u32) -> Positions {
         let drafts = self.drafts(trie, Some(number));
         self.coverage.difference(trie, &[], &drafts).1
     }
