@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentcache.errors import CacheError, Kind
-from agentcache.types import Tokens
+from agentcache.types import ComponentName, Tokens
 
 FORMAT_VERSION = 1
 
@@ -74,3 +74,8 @@ def page_hashes(key: Key, page_tokens: int) -> Iterator[bytes]:
     for at in range(0, len(raw), 4 * page_tokens):
         previous = chain(previous, raw[at : at + 4 * page_tokens])
         yield previous
+
+
+def object_name(page_hash: bytes, component: ComponentName) -> str:
+    """What a page, or the state at its end, is called in an external store."""
+    return f"agentcache/{FORMAT_VERSION}/{page_hash.hex()}/{component}"

@@ -1,7 +1,9 @@
-"""The absent tier."""
+"""The absent tier, and the bytes that accounting pools do not have."""
 
-from agentcache.tiers.api import JobResult, Presence, Transfer
-from agentcache.types import ComponentName, TierName
+from collections.abc import Sequence
+
+from agentcache.tiers.api import ExternalStatus, JobResult, Keep, Presence, SlotBytes, Transfer
+from agentcache.types import ComponentName, Slots, TierName
 
 
 class NullTier:
@@ -15,14 +17,17 @@ class NullTier:
     def name(self) -> TierName:
         return self._name
 
-    def lookup(self, component: ComponentName, hashes: tuple[bytes, ...]) -> tuple[Presence, ...]:
-        return (Presence.MISS,) * len(hashes)
+    def lookup(self, wanted: Sequence[tuple[ComponentName, bytes]]) -> tuple[Presence, ...]:
+        return (Presence.MISS,) * len(wanted)
 
     def submit_load(self, transfer: Transfer) -> None:
         self._ended.append(JobResult(transfer.job, ()))
 
     def submit_store(self, transfer: Transfer) -> None:
         self._ended.append(JobResult(transfer.job, ()))
+
+    def cancel(self, number: int) -> None:
+        """Nothing runs."""
 
     def poll(self) -> tuple[JobResult, ...]:
         ended = tuple(self._ended)
@@ -31,3 +36,29 @@ class NullTier:
 
     def drain(self) -> None:
         """Nothing ever waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def retain(self, names: Sequence[str], keep: Keep) -> None:
+        """Nothing is held."""
+
+    def status(self) -> ExternalStatus:
+        return ExternalStatus(backend="none", state="absent")
+
+
+class NoBytes:
+    """The bytes of a pool that only counts."""
+
+    layout = ""
+    slot_bytes = 0
+    parts = 0
+
+    def copy_part(self, part: int, slots: Slots, target: SlotBytes, target_slots: Slots) -> None:
+        """Nothing to copy."""
+
+    def read(self, slot: int) -> bytes:
+        return b""
+
+    def write(self, slot: int, payload: bytes | memoryview) -> None:
+        """Nothing to keep."""

@@ -32,6 +32,7 @@ HTTP_STATUS: Mapping[Kind, int] = {
     Kind.BAD_CHECKPOINT: 500,
     Kind.BAD_TRACE: 400,
     Kind.ENGINE_FAILED: 500,
+    Kind.STORE_FAILED: 503,
     Kind.UNREACHABLE: 502,
 }
 

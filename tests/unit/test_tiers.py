@@ -23,5 +23,5 @@ def test_null_tier_reports_each_job_once_with_nothing_landed() -> None:
 
 
 def test_null_tier_holds_nothing() -> None:
-    assert NullTier().lookup(FULL, (b"a", b"b")) == (Presence.MISS, Presence.MISS)
+    assert NullTier().lookup([(FULL, b"a"), (FULL, b"b")]) == (Presence.MISS, Presence.MISS)
     assert NullTier(TierName.EXTERNAL).name is TierName.EXTERNAL
