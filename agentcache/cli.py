@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from agentcache.config import Resolved, Settings, resolve
+from agentcache.config import Resolved, Settings, resolve, without_password
 from agentcache.errors import CacheError, Kind
 
 POSITIVE = click.IntRange(min=1)
@@ -30,7 +30,7 @@ def settings_options(command: Command) -> Command:
     """Give `command` one option for every setting, and --config; it receives only what was said."""
     for name, field in reversed(Settings.model_fields.items()):
         flag = f"--{name.replace('_', '-')}"
-        text = f"{field.description}  [default: {field.default}]"
+        text = f"{field.description}  [default: {_shown(field.default)}]"
         if field.annotation is bool:
             command = click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)(command)
         else:
@@ -48,8 +48,14 @@ def settings_options(command: Command) -> Command:
 
 def _metavar(annotation: Any) -> str:
     """How `--help` shows what a setting takes; the settings check it, whichever way it comes."""
-    choices = "|".join(map(str, get_args(annotation)))
-    return choices or {int: "INTEGER", float: "NUMBER"}.get(annotation, "TEXT")
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    if parts and not isinstance(parts[0], type):
+        return "|".join(map(str, parts))
+    return {int: "INTEGER", float: "NUMBER"}.get(parts[0] if parts else annotation, "TEXT")
+
+
+def _shown(default: Any) -> str:
+    return "none" if default in (None, "") else str(default)
 
 
 def _resolve(file: Path | None, flags: dict[str, Any]) -> Resolved:
@@ -163,6 +169,7 @@ def show_config(as_json: bool, file: Path | None, **flags: Any) -> None:
     """Print every setting and its origin."""
     resolved = _resolve(file, flags)
     values = resolved.settings.model_dump()
+    values["l3_url"] = without_password(values["l3_url"])
     if as_json:
         print(json.dumps({k: {"value": v, "origin": resolved.origins[k]} for k, v in values.items()}))
         return

@@ -4,13 +4,14 @@ The environment and the file come in by argument; nothing else in the package re
 """
 
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agentcache.errors import CacheError, Kind
 
@@ -18,6 +19,11 @@ ENV_PREFIX = "AGENTCACHE_"
 DEFAULT_FILE = "agentcache.toml"
 OTHER_VARIABLES = frozenset({"AGENTCACHE_CONFIG", "AGENTCACHE_DATA", "AGENTCACHE_URL"})
 """Variables with our prefix that are no settings: the settings file, the tests' data, the worker that examples use."""
+
+
+_REDIS_URL = re.compile(r"(rediss?://|unix://).")
+_HOST_PORT = re.compile(r"([^/:\s]+|\[[0-9a-f:]+\]):\d{1,5}$")
+_PASSWORD = re.compile(r"(//[^/@]*:)[^/@]*@")
 
 
 class _Group(BaseModel):
@@ -97,7 +103,83 @@ class SessionSettings(_Group):
     )
 
 
-class EngineSettings(SessionSettings, CacheSettings, ModelSettings):
+class TierSettings(_Group):
+    """What lies below the device: host memory, and an external store.
+
+    Objects of the store are loaded to host memory, or straight to the device where there is no host tier (direct).
+    """
+
+    host_mib: float | None = Field(
+        default=None,
+        allow_inf_nan=False,
+        description="host memory for the second tier, in MiB; without it there is none",
+    )
+    write_policy: Literal["write_through", "write_through_selective", "write_back"] = Field(
+        default="write_through",
+        description="what is copied down a tier, and when: all as it is published, on its second use, at eviction",
+    )
+    l3: Literal["none", "file", "redis", "mooncake", "memory"] = Field(
+        default="none", description="external store, the third tier"
+    )
+    l3_path: str = Field(
+        default="",
+        description="folder of the store; without one ~/.cache/agentcache/BACKEND (file, own redis)",
+    )
+    l3_url: str = Field(
+        default="",
+        description="redis://HOST:PORT, or HOST:PORT of a Mooncake master; without one a server of our own is started",
+    )
+    l3_mib: float = Field(
+        default=4096.0, gt=0, allow_inf_nan=False, description="what the external store may hold, in MiB"
+    )
+    l3_deadline_s: float = Field(
+        default=2.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds that one call of the external store may take",
+    )
+    prefetch: Literal["best_effort", "wait_complete", "timeout"] = Field(
+        default="timeout",
+        description="how long a request waits for the external store: not at all, to the end, a while",
+    )
+    prefetch_timeout_s: float = Field(
+        default=1.0, ge=0, allow_inf_nan=False, description="seconds of that while"
+    )
+
+    @field_validator("host_mib")
+    @classmethod
+    def _some_memory(cls, value: float | None) -> float | None:
+        if value is not None and value <= 0:
+            raise ValueError("must be more than 0; for no host tier leave it out")
+        return value
+
+    @model_validator(mode="after")
+    def _store_is_reachable(self) -> "TierSettings":
+        for fault in _store_faults(self):
+            raise ValueError(fault)
+        return self
+
+    @property
+    def l3_folder(self) -> Path:
+        """Where an embedded store keeps its files; not made yet."""
+        return Path(self.l3_path or f"~/.cache/agentcache/{self.l3}").expanduser()
+
+
+def _store_faults(tiers: TierSettings) -> Iterator[str]:
+    """What was said that the chosen store has no use for. No fault shows the URL: it may hold a password."""
+    if tiers.l3_path and tiers.l3 not in ("file", "redis"):
+        yield f"l3_path is for l3=file and for a redis of our own, and l3 is {tiers.l3}; leave l3_path out"
+    if tiers.l3_url and tiers.l3 not in ("redis", "mooncake"):
+        yield f"l3_url is for l3=redis and l3=mooncake, and l3 is {tiers.l3}; leave l3_url out"
+    if tiers.l3_url and tiers.l3_path:
+        yield "l3_url names a server that runs already, l3_path is the folder of one of our own; leave one of them out"
+    if tiers.l3 == "redis" and tiers.l3_url and not _REDIS_URL.match(tiers.l3_url):
+        yield "l3_url for redis must look like redis://HOST:PORT/DB (or rediss://, unix://PATH)"
+    if tiers.l3 == "mooncake" and tiers.l3_url and not _HOST_PORT.match(tiers.l3_url):
+        yield "l3_url for mooncake must be HOST:PORT of its master"
+
+
+class EngineSettings(TierSettings, SessionSettings, CacheSettings, ModelSettings):
     """What an engine is built from."""
 
     max_running: int = Field(default=8, ge=1, le=1024, description="requests decoded in one batch")
@@ -121,6 +203,11 @@ class Settings(EngineSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least level logged"
     )
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
+    return _PASSWORD.sub(r"\1***@", url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +244,24 @@ def resolve(flags: Mapping[str, object], environ: Mapping[str, str], file: Path 
         return Resolved(Settings(**values), origins)
     except ValidationError as error:
         raise CacheError(Kind.BAD_CONFIG, _explain(error, origins)) from None
+
+
+def other_store(
+    tiers: TierSettings, changes: Mapping[str, object], origins: Mapping[str, str]
+) -> TierSettings:
+    """The same tiers with another external store, as a request asks for it at run time.
+
+    Caller  `origins` says for every changed field where its value came from
+    Errors  CacheError(BAD_CONFIG), as in `resolve`
+    """
+    kept = {name: getattr(tiers, name) for name in TierSettings.model_fields if name not in _OF_STORE}
+    try:
+        return TierSettings(**{**kept, **changes})
+    except ValidationError as error:
+        raise CacheError(Kind.BAD_CONFIG, _explain(error, origins)) from None
+
+
+_OF_STORE = frozenset({"l3", "l3_path", "l3_url", "l3_mib"})
 
 
 def _from_flags(flags: Mapping[str, object]) -> _Layer:

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from agentcache.config import DEFAULT_FILE, Resolved, Settings, resolve
+from agentcache.config import (
+    DEFAULT_FILE,
+    Resolved,
+    Settings,
+    TierSettings,
+    other_store,
+    resolve,
+    without_password,
+)
 from agentcache.errors import CacheError, Kind
 
 NOWHERE: dict[str, str] = {}
@@ -117,7 +125,100 @@ def test_file_that_is_not_toml_is_refused(tmp_path: Path, content: bytes) -> Non
         ("model", ""),
         ("queue_limit", -1),
         ("prompt_only", "perhaps"),
+        ("host_mib", -1),
+        ("host_mib", "inf"),
+        ("host_mib", "nan"),
+        ("write_policy", "write_around"),
+        ("l3_mib", 0),
+        ("l3_mib", "inf"),
+        ("l3_deadline_s", 0),
+        ("prefetch", "eager"),
+        ("prefetch_timeout_s", -1),
     ],
 )
 def test_value_out_of_range_is_refused(name: str, value: object) -> None:
     assert refused({name: value}, NOWHERE).startswith(f"{name} (flag --{name.replace('_', '-')})")
+
+
+def test_without_a_word_there_is_one_tier() -> None:
+    settings = resolve({}, NOWHERE).settings
+    assert (settings.host_mib, settings.l3) == (None, "none")
+
+
+def test_a_host_tier_of_nothing_is_refused_with_what_to_do() -> None:
+    for nothing in (0, "0", -3):
+        said = refused({"host_mib": nothing}, NOWHERE)
+        assert (
+            said
+            == f"host_mib (flag --host-mib): must be more than 0; for no host tier leave it out, not {nothing!r}"
+        )
+
+
+def test_a_backend_that_does_not_exist_is_refused_and_those_that_do_are_named() -> None:
+    said = refused({}, {"AGENTCACHE_L3": "s3"})
+    assert said.startswith("l3 (env AGENTCACHE_L3)")
+    for backend in ("none", "file", "redis", "mooncake", "memory"):
+        assert repr(backend) in said
+
+
+def test_store_goes_to_its_folder_and_a_tilde_is_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert TierSettings(l3="file").l3_folder == tmp_path / ".cache/agentcache/file"
+    assert TierSettings(l3="redis").l3_folder == tmp_path / ".cache/agentcache/redis"
+    assert TierSettings(l3="file", l3_path="~/mine").l3_folder == tmp_path / "mine"
+    assert TierSettings(l3="file", l3_path="here").l3_folder == Path("here")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"l3_path": "x"}, "l3 is none; leave l3_path out"),
+        ({"l3": "memory", "l3_path": "x"}, "l3 is memory; leave l3_path out"),
+        ({"l3": "mooncake", "l3_path": "x"}, "l3 is mooncake; leave l3_path out"),
+        ({"l3_url": "redis://localhost"}, "l3 is none; leave l3_url out"),
+        ({"l3": "file", "l3_url": "redis://localhost"}, "l3 is file; leave l3_url out"),
+        ({"l3": "redis", "l3_url": "redis://localhost", "l3_path": "x"}, "leave one of them out"),
+        ({"l3": "redis", "l3_url": "localhost:6379"}, "must look like redis://HOST:PORT/DB"),
+        ({"l3": "mooncake", "l3_url": "localhost"}, "must be HOST:PORT of its master"),
+        ({"l3": "mooncake", "l3_url": "tcp://localhost:1"}, "must be HOST:PORT of its master"),
+    ],
+)
+def test_what_the_store_has_no_use_for_is_refused(flags: dict[str, object], said: str) -> None:
+    assert said in refused(flags, NOWHERE)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"l3": "redis", "l3_url": "redis://:secret@localhost:6379/3"},
+        {"l3": "redis", "l3_url": "unix:///run/valkey.sock"},
+        {"l3": "redis", "l3_path": "data"},
+        {"l3": "mooncake", "l3_url": "[::1]:50051"},
+        {"l3": "file", "host_mib": "0.5", "write_policy": "write_back", "prefetch_timeout_s": 0},
+    ],
+)
+def test_stores_and_tiers_that_go_together_are_taken(flags: dict[str, object]) -> None:
+    assert resolve(flags, NOWHERE).settings.l3 == flags["l3"]
+
+
+def test_another_store_keeps_everything_but_the_store() -> None:
+    tiers = Settings(host_mib=3, l3="file", l3_path="x", l3_mib=7, l3_deadline_s=9)
+    changed = other_store(tiers, {"l3": "redis", "l3_url": "redis://localhost"}, {})
+    assert changed == TierSettings(host_mib=3, l3="redis", l3_url="redis://localhost", l3_deadline_s=9)
+
+
+def test_another_store_that_cannot_be_is_refused_with_the_words_of_the_request() -> None:
+    with pytest.raises(CacheError) as caught:
+        other_store(TierSettings(), {"l3": "s3"}, {"l3": "the request's backend"})
+    assert caught.value.kind is Kind.BAD_CONFIG
+    assert caught.value.message.startswith("l3 (the request's backend)")
+
+
+def test_a_password_is_not_shown() -> None:
+    assert without_password("redis://me:secret@localhost:1/0") == "redis://me:***@localhost:1/0"
+    assert without_password("redis://:secret@localhost") == "redis://:***@localhost"
+    assert without_password("localhost:50051") == "localhost:50051"
+    for broken in ("me:secret@localhost", "http://me:secret@localhost"):
+        assert "secret" not in refused({"l3": "redis", "l3_url": broken}, NOWHERE)
