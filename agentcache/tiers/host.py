@@ -9,7 +9,7 @@ import structlog
 
 from agentcache.errors import CacheError, Kind
 from agentcache.tiers.api import JobResult, Presence, SlotBytes, Transfer
-from agentcache.tiers.lanes import Copying, Lane, Step
+from agentcache.tiers.lanes import CANCELLED, CLOSED, Copying, Lane, Step
 from agentcache.types import ComponentName, Job, Piece, PoolName, Slots, TierName
 
 log = structlog.get_logger(__name__)
@@ -101,7 +101,8 @@ class HostTier:
                 del self._flights[number]
                 self._ended.append(flight.result)
                 if flight.copying.fault:
-                    log.warning("copy_incomplete", job=number, reason=flight.copying.fault)
+                    say = log.debug if flight.copying.fault in (CANCELLED, CLOSED) else log.warning
+                    say("copy_incomplete", job=number, reason=flight.copying.fault)
 
 
 def source_slots(job: Job, target: Piece) -> Slots:
