@@ -281,9 +281,10 @@ Effects = tuple[Effect, ...]
 class Insert:
     """What a request offers to the tree.
 
-    `full` holds one slot a page for `[after, key end)`, where after is the length of the `after` lease's boundary
-    (0 without one). `pieces` are window intervals (page aligned, inside the same range) and checkpoints
-    (start == end == position). `tier` is where the slots are: DEVICE, or HOST for a graft.
+    `full` holds one slot a page for `[full_from, key end)`; None: from after, the length of the `after` lease's
+    boundary (0 without one). Pages in `[after, full_from)` are not offered FULL: they have it in the tree, on the
+    device for tier DEVICE. `pieces` are window intervals (page aligned) and checkpoints (start == end == position)
+    anywhere in `(after, key end]`. `tier` is where the slots are: DEVICE, or HOST for a graft.
     """
 
     full: Slots
@@ -291,6 +292,7 @@ class Insert:
     after: Lease | None = None
     tier: TierName = TierName.DEVICE
     priority: int = 0
+    full_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

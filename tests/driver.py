@@ -113,14 +113,16 @@ class Driver:
         after: HeldLease | None = None,
         tier: TierName = TierName.DEVICE,
         priority: int = 0,
+        full_from: int | None = None,
     ) -> Inserted:
         """Take slots for a key, mark them, offer them, apply the answer; what was kept goes back to the pool."""
         start = after.length if after else 0
-        shape = (Piece(FULL, start, len(key)), *self.offer_pieces(key, start, self._wanted(key, wanted)))
+        full = Piece(FULL, start if full_from is None else full_from, len(key))
+        shape = (full, *self.offer_pieces(key, start, self._wanted(key, wanted)))
         pieces = self.alloc(key, shape, tier)
         assert pieces is not None, "the test's pools are too small"
         lease = after.lease if after else None
-        offer = Insert(pieces[0].slots, pieces[1:], lease, tier, priority)
+        offer = Insert(pieces[0].slots, pieces[1:], lease, tier, priority, full_from)
         answer = self.core.insert(key, offer, self.tick())
         self.settle(key, pieces, answer, tier)
         for kept in answer.kept:

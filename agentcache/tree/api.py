@@ -110,9 +110,12 @@ class Lookup(Protocol):
 
         Caller       owns every slot that comes back in `kept`, none other
         Implementer  present copies win: an incoming slot for a present place is a duplicate and freed; absent data
-                     (a tombstoned window, a FULL page that is on the host only) is revived from the offer
-        Errors       as `match`; UNALIGNED for pieces, too; BAD_INSERT (slots do not fit the range, are below 0, given
-                     twice, or owned by the tree already), UNKNOWN_COMPONENT, LEASE_REUSED
+                     (a tombstoned window, a FULL page that is on the host only) is revived from the offer.
+                     Where a page before `full_from` is gone, or for tier DEVICE not on the device, nothing is taken,
+                     all comes back in `kept`, and `frontier` is the deepest boundary on the key as it is
+        Errors       as `match`; UNALIGNED for pieces and `full_from`, too; BAD_INSERT (slots do not fit the range, are
+                     below 0, given twice, or owned by the tree already; `full_from` before after or beyond the key),
+                     UNKNOWN_COMPONENT, LEASE_REUSED
         """
 
     def lock(self, boundary: Boundary, now_ns: int) -> Locked:

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from agentcache.tree.api import Order
 from agentcache.types import FULL, ReleaseMode, TierName
+from tests.parity.misuse import Misuse
 from tests.parity.oplog import Op
 from tests.parity.shapes import Word
-from tests.parity.spoiling import FAULTS
-from tests.parity.vocabulary import Vocabulary, Words
+from tests.parity.vocabulary import Words
 from tests.parity.world import World
 
 SESSIONS = [f"s{number}" for number in range(40)]
 
 
-class Author(Vocabulary):
+class Author(Misuse):
     """Writes the next operation: mostly what a cache would do, sometimes what nobody should."""
 
     def __init__(self, chance: random.Random, world: World) -> None:
@@ -53,6 +53,7 @@ class Author(Vocabulary):
             (0.4 if host else 0.1, self._put_away),
             (0.2, self._outlive),
             (0.7 if host else 0.0, self._graft_below),
+            (1.5, self._graft),
             (0.1, self._clear),
             (0.8, self._misuse),
         ]
@@ -275,6 +276,26 @@ class Author(Vocabulary):
         for _ in range(self._chance.choice([0, 1, 3])):
             yield from self._make_room()
 
+    def _graft(self) -> Iterator[Op]:
+        """What a prefetch brought goes below what is there; now and then that has gone meanwhile."""
+        word, tier, page, chance = self._word(), self._tier(), self._world.page, self._chance
+        found = self._op("peek", key=word, limit=self._tokens(word))
+        yield found
+        ends = [self._world.boundaries[f"{found.number}.{letter}"].length for letter in "da"]
+        lease, start = "", 0
+        if chance.random() < 0.4:
+            lock = self._op("lock", at=f"{found.number}.d/{page * chance.randint(0, ends[0] // page)}")
+            yield lock
+            start = self._world.lengths.get(str(lock.number), 0)
+            lease = str(lock.number) if start else ""
+        if chance.random() < 0.3:
+            yield from self._make_room()
+        whole = len(word.letters)
+        begin = chance.choice([*ends * 2, page * whole, page * chance.randint(0, whole)])
+        yield self._offer(word, lease, start, tier, max(start, begin))
+        if lease and chance.random() < 0.7:
+            yield self._op("unlock", lease=lease)
+
     def _outlive(self) -> Iterator[Op]:
         """A lease lets go of a component early, which is evicted; then its request goes on."""
         for lease, covered in list(self._world.lengths.items())[-3:]:
@@ -316,60 +337,6 @@ class Author(Vocabulary):
     def _clear(self) -> Iterator[Op]:
         yield from self._settled()
         yield self._op("clear", space=self._chance.choice([None, "h", "w"]))
-
-    def _misuse(self) -> Iterator[Op]:
-        """What must be refused, and some that must not."""
-        chance, word = self._chance, self._word()
-        words: Words = {"key": word}
-        aux = ",".join(self._aux(word, 0))
-        if self._world.old_jobs:
-            yield self._op("commit", job=next(iter(self._world.old_jobs)), keep=0)
-        lease = chance.choice([*self._world.old_leases, "nobodys"])
-        wrong: list[tuple[str, Words]] = [
-            ("unlock", {"lease": lease}),
-            ("relock", {"lease": lease, "at": self._name()}),
-            ("insert", words | {"tier": "device", "after": lease}),
-            ("insert", words | {"tier": "device", "bad": chance.choice(FAULTS), "aux": aux}),
-            ("lock", {"at": "nobodys"}),
-            ("evict", {"component": FULL, "tier": "external", "want": 1}),
-            ("evict", {"component": "OTHER", "tier": "device", "want": 1}),
-            ("evict", {"component": FULL, "tier": "device", "want": -1}),
-            ("backup", {"at": self._name(), "source": "host", "target": "device"}),
-            ("clear", {}),
-        ]
-        wrong += self._far_numbers(words)
-        if self._world.page > 1:
-            wrong.append(("match", words | {"limit": 9, "cut": 1}))
-        name, arguments = chance.choice(wrong)
-        yield self._op(name, **arguments)
-
-    def _far_numbers(self, words: Words) -> list[tuple[str, Words]]:
-        """Numbers at and beyond what 64 bits hold: taken or refused, but alike."""
-        far = self._chance.choice(
-            [2**31, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**63), -(2**70), -5]
-        )
-        session = self._chance.choice(self._sessions)
-        return [
-            ("match", words | {"limit": far}),
-            ("peek", words | {"limit": far}),
-            ("insert", words | {"tier": "device", "prio": far}),
-            ("evict", {"component": self._component(), "tier": "device", "want": far}),
-            ("evict", {"component": FULL, "tier": "device", "want": 3, "room": far}),
-            ("release", {"session": session, "through": far, "mode": ReleaseMode.PREVIEW}),
-            (
-                "reference",
-                {"session": session, "generation": far, "at": self._name(), "start": 1, "finish": 2},
-            ),
-            (
-                "reference",
-                {"session": session, "generation": 1, "at": self._name(), "start": far, "finish": far},
-            ),
-            ("expect", {"session": session, "state": "idle", "hint": far}),
-            ("expect", {"session": session, "state": "idle", "gap": far}),
-            ("expect", {"session": session, "state": "running", "ago": far}),
-            ("expect", {"session": session, "state": "pending", "seq": far}),
-            ("expect", {"session": session, "state": "pending", "eta": far}),
-        ]
 
     def ending(self) -> Iterator[Op]:
         """Everything is let go of, and every slot is free again."""

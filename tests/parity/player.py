@@ -144,7 +144,8 @@ class Player:
     def _do_insert(self, words: Words) -> object:
         after = self._names.lease(words["after"]) if "after" in words else None
         full, pieces = slots_of(numbers_of(words["full"])), _pieces(words["pieces"])
-        offer = Insert(full, pieces, after, TierName(words["tier"]), int(words["prio"]))
+        begin = int(words["from"]) if "from" in words else None
+        offer = Insert(full, pieces, after, TierName(words["tier"]), int(words["prio"]), begin)
         return self.core.insert(self._keys[int(words["key"])], offer, int(words["now"]))
 
     def _do_lock(self, words: Words) -> object:

@@ -159,10 +159,9 @@ class RecordingCore:
 
     def insert(self, key: Key, offer: Insert, now_ns: int) -> Inserted:
         after = f" after={self._names.lease(offer.after)}" if offer.after else ""
+        begin = f" from={offer.full_from}" if offer.full_from is not None else ""
         pieces = f"full={runs_text(offer.full.tolist())} pieces={pieces_text(offer.pieces)}"
-        words = (
-            f"now={now_ns} key={self._keys.key(key)} tier={offer.tier} prio={offer.priority}{after} {pieces}"
-        )
+        words = f"now={now_ns} key={self._keys.key(key)} tier={offer.tier} prio={offer.priority}{after}{begin} {pieces}"
         return self._record(f"insert {words}", lambda: self.core.insert(key, offer, now_ns))
 
     def lock(self, boundary: Boundary, now_ns: int) -> Locked:

@@ -90,10 +90,11 @@ class Vocabulary:
 
     # -- offers
 
-    def _offer(self, word: Word, after: str, start: int, tier: TierName) -> Op:
+    def _offer(self, word: Word, after: str, start: int, tier: TierName, full_from: int | None = None) -> Op:
         aux = ",".join(self._aux(word, start))
+        begin = {} if full_from is None else {"from": full_from}
         priority = self._chance.choice([0, 0, 0, 1, 2])
-        return self._op("insert", key=word, after=after, tier=tier, aux=aux, prio=priority or None)
+        return self._op("insert", key=word, after=after, tier=tier, aux=aux, prio=priority or None, **begin)
 
     def _aux(self, word: Word, start: int) -> Iterator[str]:
         """Everything that may lie there, what a request would have, or any part."""

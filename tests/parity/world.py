@@ -126,11 +126,12 @@ class Lookups(Bench):
     def _do_insert(self, op: Op, words: dict[str, str]) -> None:
         key, tier = self.key(words), TierName(words["tier"])
         after = self._lease(words["after"]) if "after" in words else None
-        start = self.lengths.get(words.get("after", ""), 0)
+        begin = int(words["from"]) if "from" in words else None
+        start = self.lengths.get(words.get("after", ""), 0) if begin is None else begin
         shape = [Piece(FULL, start, max(start, len(key))), *self._aux(words)]
         owned = self.stock.taken(FULL, tier)
         pieces = self._filled(shape, tier)
-        offer = Insert(pieces[0].slots, tuple(pieces[1:]), after, tier, int(words.get("prio", 0)))
+        offer = Insert(pieces[0].slots, tuple(pieces[1:]), after, tier, int(words.get("prio", 0)), begin)
         if "bad" in words:
             offer = spoilt(offer, words["bad"], owned, pieces[0])
         try:

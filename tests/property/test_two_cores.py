@@ -129,8 +129,7 @@ class EvictsMore(ReferenceCore):
 
 class ForgetsPriority(ReferenceCore):
     def insert(self, key: Any, offer: Any, now_ns: int) -> Inserted:
-        plain = type(offer)(offer.full, offer.pieces, offer.after, offer.tier)
-        return super().insert(key, plain, now_ns)
+        return super().insert(key, replace(offer, priority=0), now_ns)
 
 
 class LandsLess(ReferenceCore):

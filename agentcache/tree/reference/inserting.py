@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import index
 
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key
@@ -28,32 +29,55 @@ class Offer:
 
     key: RawKey
     base: Node
+    full_from: int
     tier: TierName
     now_ns: int
     slots: dict[int, dict[ComponentName, int]] = field(default_factory=dict)
+
+    def offered(self, end: int) -> dict[ComponentName, int]:
+        """What is offered for the page that ends here."""
+        return self.slots.get(end, {})
 
 
 def insert(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, now_ns: int) -> Inserted:
     """`Lookup.insert` of the contract."""
     offer = _validated(trie, leases, key, request, now_ns)
-    frontier_end = _frontier_end(trie, offer)
-    changes = Changes()
-    taken, kept = Pieces(trie.config), Pieces(trie.config)
-    node = offer.base
-    for end in sorted(offer.slots):
-        if end <= frontier_end:
-            node = _child(trie, node, offer, end)
-            _settle(trie, node, offer, taken, changes)
-        else:
-            _keep(trie, offer, end, kept)
-    while node.end > frontier_end:
-        node = node.above
+    stored = trie.walk(offer.key, offer.base)
+    taken, kept, changes = Pieces(trie.config), Pieces(trie.config), Changes()
+    if _has_ground(offer, stored):
+        node = _take(trie, offer, _frontier_end(trie, offer, stored), taken, changes)
+        _keep(trie, offer, node.end, kept)
+    else:
+        tip = stored[-1] if stored else offer.base
+        node = deepest_votable(tip, trie.components, trie.config.grid) or trie.origin
+        _keep(trie, offer, 0, kept)
     trie.touch(node, node.end, now_ns, hit=False)
     if request.priority:
         _raise_priority(trie, node, request.priority)
     return Inserted(
         trie.boundary(node), taken.build(), kept.build(), changes.effects(trie.config.emit_events)
     )
+
+
+def _has_ground(offer: Offer, stored: list[Node]) -> bool:
+    """Whether the pages before `full_from` have the FULL that the offer leaves out: on the device for an offer there.
+
+    A page that is in the tree has FULL on some tier.
+    """
+    ground = [node for node in stored if node.end <= offer.full_from]
+    whole = (ground[-1] if ground else offer.base).end == offer.full_from
+    return whole and (offer.tier is not TierName.DEVICE or all(at.has(FULL, offer.tier) for at in ground))
+
+
+def _take(trie: PageTrie, offer: Offer, frontier_end: int, taken: Pieces, changes: Changes) -> Node:
+    """Take what is offered up to the frontier; answers its node."""
+    node, page = offer.base, trie.config.page_tokens
+    for end in range(offer.base.end + page, frontier_end + 1, page):
+        node = _child(trie, node, offer, end)
+        _settle(trie, node, offer, taken, changes)
+    while node.end > frontier_end:
+        node = node.above
+    return node
 
 
 def _raise_priority(trie: PageTrie, node: Node, priority: int) -> None:
@@ -71,7 +95,7 @@ def _child(trie: PageTrie, parent: Node, offer: Offer, end: int) -> Node:
 def _settle(trie: PageTrie, node: Node, offer: Offer, taken: Pieces, changes: Changes) -> None:
     """Take what the page lacks on the offer's tier; present copies win and the incoming slot is freed."""
     for component in trie.components:
-        slot = offer.slots[node.end].get(component.name)
+        slot = offer.offered(node.end).get(component.name)
         if slot is None:
             continue
         if node.has(component.name, offer.tier):
@@ -83,20 +107,22 @@ def _settle(trie: PageTrie, node: Node, offer: Offer, taken: Pieces, changes: Ch
             taken.add(component.name, node.end, slot, component.is_state)
 
 
-def _keep(trie: PageTrie, offer: Offer, end: int, kept: Pieces) -> None:
-    for name, slot in offer.slots[end].items():
-        kept.add(name, end, slot, trie.component(name).is_state)
+def _keep(trie: PageTrie, offer: Offer, beyond: int, kept: Pieces) -> None:
+    """What is offered beyond a position stays with the caller."""
+    for end in sorted(end for end in offer.slots if end > beyond):
+        for name, slot in offer.slots[end].items():
+            kept.add(name, end, slot, trie.component(name).is_state)
 
 
-def _frontier_end(trie: PageTrie, offer: Offer) -> int:
+def _frontier_end(trie: PageTrie, offer: Offer, stored: list[Node]) -> int:
     """The deepest end that votes on device or host once the offer is in."""
     voted = deepest_votable(offer.base, trie.components, trie.config.grid)
     deepest = voted.end if voted else 0
     ballot = Ballot(trie.components)
     ballot.resume_below(offer.base)
-    stored = {node.end: node for node in trie.walk(offer.key, offer.base)}
-    for end in sorted(offer.slots):
-        resident = _resident_with(offer.slots[end], stored.get(end))
+    there, page = {node.end: node for node in stored}, trie.config.page_tokens
+    for end in range(offer.base.end + page, len(offer.key) + 1, page):
+        resident = _resident_with(offer.offered(end), there.get(end))
         if not ballot.refusing(end, resident) and end % trie.config.grid == 0:
             deepest = end
     return deepest
@@ -116,8 +142,9 @@ def _validated(trie: PageTrie, leases: LeaseTable, asked: Key, request: Insert, 
         raise CacheError(Kind.BAD_INSERT, "this tree does not keep residency of that tier", tier=request.tier)
     if len(key) < base.end or (base.end and base.namespace != key.namespace):
         raise CacheError(Kind.BAD_INSERT, "the key does not continue the lease's path", after=base.end)
-    offer = Offer(key, base, request.tier, now_ns)
-    _add(trie, offer, Piece(FULL, base.end, len(key), request.full))
+    full_from = _full_from(request, base, key, trie.config.page_tokens)
+    offer = Offer(key, base, full_from, request.tier, now_ns)
+    _add(trie, offer, Piece(FULL, full_from, len(key), request.full))
     for piece in request.pieces:
         if piece.component == FULL:
             raise CacheError(Kind.BAD_INSERT, "FULL slots go into `full`, not into `pieces`")
@@ -125,6 +152,18 @@ def _validated(trie: PageTrie, leases: LeaseTable, asked: Key, request: Insert, 
     _refuse_owned(trie, offer)
     demand_numbers(priority=request.priority)
     return offer
+
+
+def _full_from(request: Insert, base: Node, key: RawKey, page_tokens: int) -> int:
+    """Where the offered FULL begins. Errors: BAD_INSERT, UNALIGNED."""
+    start = base.end if request.full_from is None else index(request.full_from)
+    if not base.end <= start <= len(key):
+        raise CacheError(
+            Kind.BAD_INSERT, "FULL begins after the lease and within the key", full_from=start, after=base.end
+        )
+    if start % page_tokens:
+        raise CacheError(Kind.UNALIGNED, "FULL begins at a whole page", full_from=start)
+    return start
 
 
 def _add(trie: PageTrie, offer: Offer, piece: Piece) -> None:

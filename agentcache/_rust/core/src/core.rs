@@ -344,7 +344,14 @@ mod tests {
         let mut core = core();
         core.markers.coverage = Coverage::late();
         let tokens: Vec<i32> = (0..40).collect();
-        let offer = Offer { full: &tokens, pieces: &[], after: None, tier: Tier::Device, priority: 0 };
+        let offer = Offer {
+            full: &tokens,
+            pieces: &[],
+            after: None,
+            tier: Tier::Device,
+            priority: 0,
+            full_from: None,
+        };
         let namespace = core.namespace([7; 32]);
         let tip = core.insert(Key { tokens: &tokens, namespace }, &offer, 1).expect("it fits").frontier;
         for turn in 0..20 {

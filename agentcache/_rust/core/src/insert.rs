@@ -31,11 +31,12 @@ pub fn insert<'a>(
 ) -> Result<Inserted> {
     let offer = checked(trie, leases, key, request)?;
     let steps = offer.walk(trie);
-    let frontier = offer.frontier(trie, &steps);
+    let grounded = offer.has_ground(trie, &steps);
     let taken = Pieces::new(trie.components().len());
     let mut under_way = Insertion { trie, offer, now_ns, taken, changes: Changes::default() };
-    let deepest = under_way.apply(&steps, frontier);
-    let kept = under_way.kept(frontier);
+    let (deepest, frontier) =
+        if grounded { under_way.apply(&steps) } else { under_way.offer.standing(under_way.trie, &steps) };
+    let kept = under_way.kept(if grounded { frontier } else { 0 });
     let Insertion { trie, taken, changes, .. } = under_way;
     let node = trie.cut(deepest, frontier);
     trie.touch(node, now_ns, false);
@@ -53,12 +54,13 @@ pub fn insert<'a>(
 }
 
 impl Insertion<'_> {
-    /// Take what is missing up to the frontier; answers the deepest node of the path so far.
-    fn apply(&mut self, steps: &[Step], frontier: u32) -> NodeId {
+    /// Take what is missing up to the frontier; answers the deepest node of the path so far, and the frontier.
+    fn apply(&mut self, steps: &[Step]) -> Step {
+        let frontier = self.offer.frontier(self.trie, steps);
         let (mut deepest, mut reached) = (self.offer.base, self.offer.from);
         for (id, agreed) in steps {
             if reached >= frontier {
-                return deepest;
+                return (deepest, frontier);
             }
             for at in self.divide(*id, (*agreed).min(frontier)) {
                 self.settle(at);
@@ -66,14 +68,14 @@ impl Insertion<'_> {
             }
             reached = self.trie.end(deepest);
         }
-        if reached < frontier { self.extend(deepest, frontier) } else { deepest }
+        (if reached < frontier { self.extend(deepest, frontier) } else { deepest }, frontier)
     }
 
     /// Cut a stored node so that each part lies wholly inside or outside of what it takes from the offer.
     fn divide(&mut self, id: NodeId, until: u32) -> Vec<NodeId> {
         let start = self.trie.arena.node(id).start;
         let mut bounds = vec![until];
-        for component in self.trie.components().filter(|component| *component != FULL) {
+        for component in self.trie.components() {
             if !self.trie.is_state(component) && self.trie.has(id, component, self.offer.tier) {
                 continue; // all of it is a duplicate
             }

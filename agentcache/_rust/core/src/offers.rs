@@ -21,6 +21,7 @@ pub struct Checked<'a> {
     pub key: Key<'a>,
     pub base: NodeId,
     pub from: u32,
+    pub full_from: u32,
     pub to: u32,
     pub tier: Tier,
     pub pieces: Vec<Vec<Offered<'a>>>,
@@ -44,13 +45,14 @@ pub fn checked<'a>(trie: &Trie, leases: &LeaseTable, key: Key<'a>, offer: &Offer
     if to < from || (base != ORIGIN && trie.arena.node(base).namespace != key.namespace) {
         return Err(bad("the key does not continue the lease's path").fact("after", from));
     }
+    let full_from = full_from(trie, offer, (from, to))?;
     let pieces = vec![Vec::new(); trie.components().len()];
-    let mut made = Checked { key, base, from, to, tier: offer.tier, pieces };
-    if offer.full.len() != ((to - from) / trie.config.page_tokens) as usize {
+    let mut made = Checked { key, base, from, full_from, to, tier: offer.tier, pieces };
+    if offer.full.len() != ((to - full_from) / trie.config.page_tokens) as usize {
         return Err(bad("one slot a page, or one state with start == end").of(FULL));
     }
     if !offer.full.is_empty() {
-        made.pieces[FULL].push(Offered { start: from, end: to, slots: offer.full });
+        made.pieces[FULL].push(Offered { start: full_from, end: to, slots: offer.full });
     }
     for piece in offer.pieces {
         made.add(trie, piece)?;
@@ -59,6 +61,19 @@ pub fn checked<'a>(trie: &Trie, leases: &LeaseTable, key: Key<'a>, offer: &Offer
         made.refuse_owned(trie, component)?;
     }
     Ok(made)
+}
+
+/// Where the offered FULL begins.
+fn full_from(trie: &Trie, offer: &Offer<'_>, (from, to): (u32, u32)) -> Result<u32> {
+    let asked = offer.full_from.unwrap_or(from.into());
+    let start = u32::try_from(asked).ok().filter(|start| (from..=to).contains(start));
+    let start = start.ok_or_else(|| {
+        bad("FULL begins after the lease and within the key").fact("full_from", asked).fact("after", from)
+    })?;
+    if start % trie.config.page_tokens != 0 {
+        return Err(Error::new(Kind::Unaligned, "FULL begins at a whole page").fact("full_from", start));
+    }
+    Ok(start)
 }
 
 impl<'a> Checked<'a> {
@@ -141,6 +156,21 @@ impl<'a> Checked<'a> {
             }
         }
         steps
+    }
+
+    /// Whether the pages before `full_from` have the FULL that the offer leaves out: on the device for an offer there.
+    /// A page that is in the tree has FULL on some tier.
+    pub fn has_ground(&self, trie: &Trie, steps: &[Step]) -> bool {
+        let reached = steps.last().map_or(self.from, |step| step.1);
+        let mut ground = steps.iter().filter(|step| trie.arena.node(step.0).start < self.full_from);
+        reached >= self.full_from
+            && (self.tier != Tier::Device || ground.all(|step| trie.has(step.0, FULL, Tier::Device)))
+    }
+
+    /// The deepest end that votes as it is: its node, and its length.
+    pub fn standing(&self, trie: &Trie, steps: &[Step]) -> Step {
+        let (tip, reached) = steps.last().copied().unwrap_or((self.base, self.from));
+        trie.deepest_votable(tip, reached)
     }
 
     /// The deepest end that votes on device or host once the offer is in.

@@ -87,7 +87,8 @@ pub struct Job {
     pub leaving: bool,
 }
 
-/// What a request offers. `full` holds one slot a page from the end of the `after` lease to the end of the key.
+/// What a request offers. `full` holds one slot a page from `full_from` to the end of the key; None: from the end of the
+/// `after` lease. Pages before it have their FULL in the tree, on the device for an offer there.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
     pub full: &'a [i32],
@@ -95,6 +96,7 @@ pub struct Offer<'a> {
     pub after: Option<i64>,
     pub tier: Tier,
     pub priority: i64,
+    pub full_from: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

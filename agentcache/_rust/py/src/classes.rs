@@ -58,7 +58,7 @@ records! {
     checkpoint: "types" Checkpoint(grid_tokens);
     key: "keys" Key(tokens, namespace);
     namespace: "keys" Namespace(tenant_salt, model, adapter, dtype, layout);
-    insert: "types" Insert(full, pieces, after, tier, priority);
+    insert: "types" Insert(full, pieces, after, tier, priority, full_from);
     turn: "types" Turn(frontier, alternate, start_seq, finish_seq, superseded);
     wait: "types" Wait(state, since_ns, key_ns, hint_ns, seq, eta_ns);
     node: "types" NodeRef(index, generation);

@@ -93,11 +93,13 @@ impl TreeCore {
 
     fn insert<'py>(&self, key: Object<'_, 'py>, offer: Object, now_ns: Object) -> Built<'py> {
         let inserted = self.run(key.py(), |tree, reader| {
-            let [full, pieces, after, tier, priority] = reader.classes.records.insert.fields(offer);
+            let [full, pieces, after, tier, priority, full_from] =
+                reader.classes.records.insert.fields(offer);
             let (after, priority) = (optional(&after?, |after| reader.lease(after))?, kept(&priority?)?);
+            let full_from = optional(&full_from?, whole)?;
             let (tier, now_ns, pieces) = (reader.tier(&tier?), kept(now_ns)?, reader.pieces(&pieces?)?);
             let (key, full) = (tree.key(reader.classes, key, Core::namespace)?, slots_in(&full?)?);
-            let offer = Offer { full: full.numbers(), pieces: &pieces, after, tier, priority };
+            let offer = Offer { full: full.numbers(), pieces: &pieces, after, tier, priority, full_from };
             Ok(tree.core.insert(key.key(), &offer, now_ns)?)
         })?;
         self.build(key.py()).inserted(inserted)

@@ -57,8 +57,14 @@ pub fn lookups(rows: &mut Rows, (page, tokens): (usize, usize), shape: &str, ste
         context.truncate(tokens);
         world.extend(&mut context, end - tokens);
         let (full, pieces) = world.offer(tokens, end);
-        let offer =
-            Offer { full: &full, pieces: &pieces, after: Some(lease), tier: Tier::Device, priority: 0 };
+        let offer = Offer {
+            full: &full,
+            pieces: &pieces,
+            after: Some(lease),
+            tier: Tier::Device,
+            priority: 0,
+            full_from: None,
+        };
         let (key, now) = (world.key(&context), world.now());
         timed(|| world.core.insert(key, &offer, now).expect("a good offer")).1
     });

@@ -92,7 +92,14 @@ impl World {
 
     pub fn add(&mut self, tokens: &[i32]) -> Inserted {
         let (full, pieces) = self.offer(0, tokens.len());
-        let offer = Offer { full: &full, pieces: &pieces, after: None, tier: Tier::Device, priority: 0 };
+        let offer = Offer {
+            full: &full,
+            pieces: &pieces,
+            after: None,
+            tier: Tier::Device,
+            priority: 0,
+            full_from: None,
+        };
         let (key, now) = (self.key(tokens), self.now());
         self.core.insert(key, &offer, now).expect("a good offer")
     }
@@ -108,7 +115,8 @@ impl World {
         let (locked, locking) = timed(|| self.core.lock(at, now).expect("on the device"));
         let (full, pieces) = self.offer(at.length as usize, end);
         let after = Some(locked.lease);
-        let offer = Offer { full: &full, pieces: &pieces, after, tier: Tier::Device, priority: 0 };
+        let offer =
+            Offer { full: &full, pieces: &pieces, after, tier: Tier::Device, priority: 0, full_from: None };
         let (inserted, inserting) = timed(|| self.core.insert(whole, &offer, now).expect("a good offer"));
         let ((), unlocking) = timed(|| self.core.unlock(locked.lease, None, now).expect("held"));
         assert_eq!(inserted.frontier.length, end as i64, "everything offered votes");

@@ -106,6 +106,7 @@ impl Player {
             after: words.get("after").map(|name| self.lease(name)),
             tier: tier(words, "tier"),
             priority: number(words, "prio"),
+            full_from: words.get("from").map(|_| number(words, "from")),
         };
         let answer: Inserted = self.core.insert(Key { tokens: &tokens, namespace }, &offer, now)?;
         self.boundaries.insert(format!("{}.f", call.name), answer.frontier);

@@ -154,13 +154,21 @@ impl World {
         let start = lease.as_ref().map_or(0, |(_, place)| place.tokens.len());
         let tier =
             if choices.below(4) == 0 && self.core.config().host_tier { Tier::Host } else { Tier::Device };
-        let Some(pieces) = self.offered(choices, (start, tokens.len()), tier) else { return Ok(()) };
+        let page = self.core.config().page_tokens as usize;
+        let full_from = if choices.below(4) == 0 {
+            start + page * choices.below((tokens.len() - start) / page + 1)
+        } else {
+            start
+        };
+        let ranges = (start, full_from, tokens.len());
+        let Some(pieces) = self.offered(choices, ranges, tier) else { return Ok(()) };
         let offer = Offer {
             full: &pieces[0].slots,
             pieces: &pieces[1..],
             after: lease.map(|(lease, _)| lease),
             tier,
             priority: i64::from(choices.byte() % 3),
+            full_from: (full_from > start).then_some(full_from as i64),
         };
         let answer = self.core.insert(Key { tokens: &tokens, namespace: space }, &offer, self.now);
         let Ok(answer) = answer else {
@@ -173,22 +181,23 @@ impl World {
         Ok(())
     }
 
-    /// FULL for the whole range, and of each other component some part of what may lie there; None without the slots.
+    /// FULL from some position on, and of each other component some part of what may lie in the whole range; None
+    /// without the slots.
     fn offered(
         &mut self,
         choices: &mut Choices<'_>,
-        range: (usize, usize),
+        (start, full_from, end): (usize, usize, usize),
         tier: Tier,
     ) -> Option<Vec<Piece>> {
         let (page, rules) = (self.core.config().page_tokens as usize, self.core.config().rules.clone());
         let mut pieces = Vec::new();
         for (component, rule) in rules.iter().enumerate() {
-            let ends: Vec<usize> = (range.0 + page..=range.1).step_by(page).collect();
+            let ends: Vec<usize> = (start + page..=end).step_by(page).collect();
             let part = if choices.below(3) == 0 { choices.byte() } else { u8::MAX };
             for end in &ends {
                 let here = part >> (end / page % 8) & 1 == 1;
                 let (start, wanted) = match rule {
-                    Rule::Path => (end - page, true),
+                    Rule::Path => (end - page, *end > full_from),
                     Rule::Window { .. } => (end - page, here),
                     Rule::Checkpoint { grid_tokens } => (*end, here && end % *grid_tokens as usize == 0),
                 };
@@ -203,7 +212,7 @@ impl World {
             }
         }
         let full = pieces.iter().filter(|piece| piece.component == 0).flat_map(|piece| piece.slots.clone());
-        let (start, end) = (range.0 as i64, range.1 as i64);
+        let (start, end) = (full_from as i64, end as i64);
         let whole = Piece { component: 0, start, end, slots: full.collect() };
         pieces.retain(|piece| piece.component != 0);
         pieces.insert(0, whole);
