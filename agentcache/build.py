@@ -1,28 +1,62 @@
 """Config to objects: the only place that chooses implementations."""
 
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from agentcache.cache import CacheParts, UnifiedRadixCache
 from agentcache.clock import Clock
+from agentcache.config import TierSettings
 from agentcache.controller import HybridCacheController
 from agentcache.errors import CacheError, Kind
-from agentcache.events import EventSink, NullEvents
+from agentcache.events import NullEvents
 from agentcache.pools.slots import SlotPool
+from agentcache.prefetch import DEFAULT_RULES as DEFAULT_PREFETCH
+from agentcache.prefetch import PrefetchRules
 from agentcache.records import SessionRules
 from agentcache.sessions import SessionRegistry
 from agentcache.stats import Counters
-from agentcache.tiers.null import NullTier
+from agentcache.tiers.api import ExternalTier, Tier
+from agentcache.tiers.host import HostTier
+from agentcache.tiers.lanes import InlineLane
+from agentcache.tiers.null import NoBytes, NullTier
+from agentcache.tiers.stores.api import BlobStore
+from agentcache.tiers.stores.file import open_file_store
+from agentcache.tiers.stores.memory import MemoryStore
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.tree.extension import MISSING
 from agentcache.tree.native import NativeCore
 from agentcache.tree.reference.core import ReferenceCore
 from agentcache.tree.shapes import shape_faults
-from agentcache.types import ComponentName, PoolName, TierName
+from agentcache.types import ComponentName, ComponentSpec, PoolName, TierName
 
 CORES: dict[str, Callable[[CoreConfig], UnifiedTreeCore]] = {"native": NativeCore, "reference": ReferenceCore}
 
+STORES: dict[str, Callable[[TierSettings], BlobStore]] = {
+    "file": lambda settings: open_file_store(settings.l3_folder, _capacity(settings)),
+    "redis": lambda settings: pkgutil.resolve_name("agentcache.tiers.stores.redis:open_redis_store")(
+        settings.l3_url, _capacity(settings), settings.l3_folder
+    ),
+    "mooncake": lambda settings: pkgutil.resolve_name("agentcache.tiers.stores.mooncake:open_mooncake_store")(
+        settings.l3_url, _capacity(settings), settings.l3_folder
+    ),
+    "memory": lambda settings: MemoryStore(_capacity(settings)),
+}
+MIB = 2**20
 DEFAULT_RULES = SessionRules()
-NOBODY_LISTENS = NullEvents()
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """What lies below the device, and how it is used. `host_slots`: one size per component, where there is a host."""
+
+    host_slots: Mapping[ComponentName, int] = field(default_factory=dict)
+    host: Tier = field(default_factory=NullTier)
+    external: ExternalTier = field(default_factory=lambda: NullTier(TierName.EXTERNAL))
+    prefetch: PrefetchRules = DEFAULT_PREFETCH
+
+
+NO_TIERS = Tiers()
 
 
 def build_cache(
@@ -31,26 +65,47 @@ def build_cache(
     clock: Clock,
     core: str = "native",
     rules: SessionRules = DEFAULT_RULES,
-    events: EventSink = NOBODY_LISTENS,
+    tiers: Tiers = NO_TIERS,
 ) -> UnifiedRadixCache:
-    """A cache over accounting pools of the device tier; `pool_slots` has one size per component.
+    """A cache over pools of slots; `pool_slots` has one size per component, for the device.
 
     Engines give the same slots bytes. Errors: BAD_CONFIG names the first thing that cannot be.
     """
-    for fault in _faults(config, pool_slots, core):
+    for fault in _faults(config, pool_slots, tiers, core):
         raise CacheError(Kind.BAD_CONFIG, fault)
-    names = [PoolName(spec.name, TierName.DEVICE) for spec in config.specs]
-    pools = {name: SlotPool(name, pool_slots[name.component]) for name in names}
+    sizes = {TierName.DEVICE: pool_slots, TierName.HOST: tiers.host_slots}
+    names = [PoolName(spec.name, tier) for tier in config.tiers for spec in config.specs]
+    pools = {name: SlotPool(name, sizes[name.tier][name.component]) for name in names}
     parts = CacheParts(
         core=CORES[core](config),
         pools=pools,
-        controller=HybridCacheController(NullTier(), pools),
+        controller=HybridCacheController(tiers.host, tiers.external, pools),
         sessions=SessionRegistry(rules),
         clock=clock,
-        events=events,
+        events=NullEvents(),
         stats=Counters(),
+        prefetch=tiers.prefetch,
     )
     return UnifiedRadixCache(parts)
+
+
+def accounting_host(specs: tuple[ComponentSpec, ...]) -> HostTier:
+    """A host tier for pools that only count: what is sent lands at once."""
+    nothing = NoBytes()
+    tiers = (TierName.DEVICE, TierName.HOST)
+    return HostTier(InlineLane(), {PoolName(spec.name, tier): nothing for spec in specs for tier in tiers})
+
+
+def open_store(settings: TierSettings) -> BlobStore:
+    """The external store that the settings name. May block: files are opened, servers started.
+
+    Errors  BAD_CONFIG says what to do: no such backend, a store that is not ours, no room, no permission, no answer
+    """
+    if settings.l3 not in STORES:
+        raise CacheError(
+            Kind.BAD_CONFIG, f"no external store is called {settings.l3!r}; there are {_list(STORES)}"
+        )
+    return STORES[settings.l3](settings)
 
 
 def require_core(name: str) -> None:
@@ -66,20 +121,31 @@ def _core_faults(name: str) -> Iterator[str]:
         yield MISSING
 
 
-def _faults(config: CoreConfig, pool_slots: Mapping[ComponentName, int], core: str) -> Iterator[str]:
+def _capacity(settings: TierSettings) -> int:
+    return int(settings.l3_mib * MIB)
+
+
+def _faults(
+    config: CoreConfig, pool_slots: Mapping[ComponentName, int], tiers: Tiers, core: str
+) -> Iterator[str]:
     yield from _core_faults(core)
     yield from shape_faults(config)
-    if config.host_tier:
-        yield "a host tier is not part of this version; set host_tier to False"
-    yield from _pool_faults([spec.name for spec in config.specs], pool_slots)
+    names = [spec.name for spec in config.specs]
+    yield from _pool_faults(names, pool_slots, TierName.DEVICE)
+    if config.host_tier or tiers.host_slots:
+        if not config.host_tier:
+            yield "there are host pools and no host tier; set host_tier to True"
+        yield from _pool_faults(names, tiers.host_slots, TierName.HOST)
 
 
-def _pool_faults(names: list[ComponentName], pool_slots: Mapping[ComponentName, int]) -> Iterator[str]:
+def _pool_faults(
+    names: list[ComponentName], pool_slots: Mapping[ComponentName, int], tier: TierName
+) -> Iterator[str]:
     if set(names) != set(pool_slots):
-        yield f"there is one pool size for each of {_list(names)}, not for {_list(pool_slots)}"
+        yield f"there is one {tier} pool size for each of {_list(names)}, not for {_list(pool_slots)}"
     for name, slots in pool_slots.items():
         if slots < 1:
-            yield f"the pool of {name} has at least one slot, not {slots}"
+            yield f"the {tier} pool of {name} has at least one slot, not {slots}"
 
 
 def _list(names: object) -> str:

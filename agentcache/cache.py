@@ -1,13 +1,15 @@
 """The facade that engines use, and the only place that applies effects: the tree decides, the cache executes.
 
-    enter ──► begin ──► reserve · publish · return_slots … ──► finish
+    enter ──► begin ──► ready? ──► reserve · publish · return_slots … ──► finish
       └─────► leave                  (a request that never began)
+
+    tiers.expect ──► tiers.arrived?     before begin: look in the external tier;     tiers.step: now and then
 
 Single threaded: everything that touches a cache runs on its engine's thread.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,11 +19,14 @@ from agentcache.controller import HybridCacheController
 from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
 from agentcache.executor import Executor
-from agentcache.holdings import Closed, Holding, SessionView, holdings, session_view
-from agentcache.keys import Key, Namespace
+from agentcache.holdings import Closed, Holding, SessionView
+from agentcache.keys import Key, Namespace, PathNames
 from agentcache.pools.api import Pool
+from agentcache.prefetch import DEFAULT_RULES, PrefetchRules
+from agentcache.session_calls import SessionCalls
 from agentcache.sessions import NOTHING_TOLD, Opened, SessionRegistry, Ticket
-from agentcache.stats import CacheStats, Stats
+from agentcache.stats import CachedTokens, CacheStats, Stats
+from agentcache.tiering import Tiering, TieringParts
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.turns import ActiveTurn, Ledger, Prompt
 from agentcache.types import (
@@ -34,8 +39,6 @@ from agentcache.types import (
     Piece,
     PoolName,
     Released,
-    ReleaseMode,
-    SessionId,
     SessionTag,
     Slots,
     Tokens,
@@ -67,9 +70,10 @@ class CacheParts:
     clock: Clock
     events: EventSink
     stats: Stats
+    prefetch: PrefetchRules = DEFAULT_RULES
 
 
-class UnifiedRadixCache:
+class UnifiedRadixCache(SessionCalls):
     """One tree, its pools and its sessions. Every refused call leaves all three as they were."""
 
     def __init__(self, parts: CacheParts) -> None:
@@ -83,6 +87,17 @@ class UnifiedRadixCache:
         self._ledger = Ledger()
         self._executor = Executor(
             parts.core, parts.pools, parts.controller, parts.clock, parts.events, parts.stats
+        )
+        self.tiers = Tiering(
+            TieringParts(
+                parts.core,
+                self._executor,
+                parts.controller,
+                parts.pools,
+                parts.clock,
+                self._ledger,
+                parts.prefetch,
+            )
         )
 
     # a request
@@ -100,6 +115,7 @@ class UnifiedRadixCache:
     def leave(self, ticket: Ticket) -> None:
         """Let go of a request that never began. Errors: LEASE_REUSED."""
         self._sessions.leave(ticket, self._clock.now_ns())
+        self.tiers.dismiss(ticket)
         _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
 
     def peek(self, prompt: Prompt) -> int:
@@ -110,34 +126,57 @@ class UnifiedRadixCache:
     def begin(self, ticket: Ticket, prompt: Prompt) -> ActiveTurn:
         """Admit a request: match its prompt, protect what it can reuse, take its place in the session's order.
 
+        What of its prefix is on the host begins to move to the device: the turn goes on once it is `ready`.
+
         Errors  LEASE_REUSED for a used ticket; BAD_REQUEST for tokens that are none. The ticket stays queued
         """
         if not self._sessions.is_queued(ticket):
             raise CacheError(Kind.LEASE_REUSED, "a ticket is used once: begin or leave", ticket=ticket.number)
-        now = self._clock.now_ns()
         path, limit = prompt.asks(self.config.page_tokens)
+        brought = self.tiers.dismiss(ticket)
+        now = self._clock.now_ns()
         match = self._core.match(path, limit, now)
-        locked = self._core.lock(match.device, now)
+        locked, loading = self.tiers.lock(match)
         start_seq = self._sessions.begin(ticket, now)
         self._ledger.open(ticket.number)
         self._ledger.lock(ticket.number, locked.pieces)
         _tell_core(self._core, self._sessions, ticket, now)
-        cached = locked.boundary.length
-        if prompt.reuse:
-            self._stats.turn(len(prompt.tokens), cached, match.miss)
-        else:
-            self._stats.cold_turn()
-        return ActiveTurn(
+        turn = ActiveTurn(
             number=ticket.number,
             start_seq=start_seq,
             ticket=ticket,
             prompt=prompt,
             path=path,
             locked=locked,
-            cached_tokens=cached,
             full_tokens=match.full_tokens,
             miss=match.miss if prompt.reuse else None,
+            names=PathNames(self.config.page_tokens),
+            loading=loading,
+            brought=brought,
         )
+        if not loading:
+            self._resume(turn, match.device.length)
+        return turn
+
+    def ready(self, turn: ActiveTurn, alone: bool = False) -> bool:
+        """Whether the turn's prefix is on the device, or as much of it as will come; asked again until it is.
+
+        `boundary_tokens` and `cached` are final then. `alone`: no other turn will end and make room for the load.
+
+        Errors  LEASE_REUSED for a finished turn
+        """
+        self._ledger.require_open(turn.number)
+        if not turn.loading:
+            return True
+        if not self.tiers.loaded(turn, alone):
+            return False
+        turn.loading, on_device = 0, turn.boundary_tokens
+        match = self._core.peek(*turn.prompt.asks(self.config.page_tokens))
+        turn.locked = self._core.relock(turn.locked.lease, match.device, self._clock.now_ns())
+        turn.miss = match.miss
+        self._ledger.lock(turn.number, turn.locked.pieces)
+        self._resume(turn, on_device)
+        return True
 
     def reserve(
         self, turn: ActiveTurn, need: Mapping[ComponentName, int]
@@ -204,6 +243,7 @@ class UnifiedRadixCache:
         if frontier.length > turn.boundary_tokens:
             turn.locked = self._core.relock(turn.locked.lease, frontier, now)
             self._ledger.lock(turn.number, turn.locked.pieces)
+            self.tiers.published(turn)
         return inserted
 
     def finish(self, turn: ActiveTurn, user_end_tokens: int, told: Told = NOTHING_TOLD) -> None:
@@ -226,68 +266,18 @@ class UnifiedRadixCache:
             for component, slots in self._ledger.close(turn.number).items():
                 self._executor.device_pool(component).free(slots)
 
-    # sessions
-
-    def open_session(
-        self, session: str, *, parent: str | None = None, ttl_s: float | None = None, fence: bool = False
-    ) -> Opened:
-        """Open a session, or answer the open one unchanged. Errors: see `SessionRegistry.open`."""
-        self.sweep()
-        return self._sessions.open(session, parent, ttl_s, fence, self._clock.now_ns())
-
-    def close_session(
-        self,
-        session: str,
-        *,
-        generation: int | None = None,
-        subtree: bool = False,
-        mode: ReleaseMode = ReleaseMode.RELEASE,
-    ) -> Closed:
-        """Close a session, with its descendants if asked, and say what that let go of; the second time, nothing.
-
-        `ReleaseMode.PREVIEW` closes nothing and answers what a close would let go of.
-
-        Errors  BAD_SESSION_ID, SESSION_UNKNOWN; SESSION_STALE for a `generation` that is not current. Nothing closes
-        """
-        self.sweep()
-        self._sessions.look(session, generation, self._clock.now_ns())
-        family = self._sessions.subtree(session) if subtree else ()
-        closed = self._close(session, mode)
-        return replace(closed, children=tuple(self._close(child, mode) for child in family))
-
-    def session(self, session: str) -> SessionView:
-        """One session as it is, with what it references. Errors: BAD_SESSION_ID, SESSION_UNKNOWN."""
-        self.sweep()
-        facts = self._sessions.look(session, None, self._clock.now_ns())
-        return session_view(
-            facts, self._release(facts.session, facts.generation, ReleaseMode.PREVIEW), self.config.specs
-        )
-
-    def sessions(self) -> tuple[SessionView, ...]:
-        """The open sessions, oldest first. Cost: of a close's preview for each."""
-        self.sweep()
-        is_open = self._sessions.open_sessions(self._clock.now_ns())
-        return tuple(
-            session_view(
-                facts, self._release(facts.session, facts.generation, ReleaseMode.PREVIEW), self.config.specs
-            )
-            for facts in is_open
-        )
-
-    def sweep(self) -> int:
-        """Let idle leases run out: their references go, their data stays. Answers how many did."""
-        lapsed = self._sessions.sweep(self._clock.now_ns())
-        for one in lapsed:
-            self._release(one.session, one.generation, ReleaseMode.RELEASE)
-        return len(lapsed)
-
     # the whole
 
     def flush(self, namespace: Namespace | None = None) -> Released:
-        """Drop all cached data (of one namespace). Sessions stay open and keep their generations.
+        """Drop all cached data (of one namespace) on device and host. Sessions stay open and keep their generations.
+
+        What lies in an external tier stays: others may share it. Waits until what is on its way has ended.
 
         Errors  IN_USE while turns are running
         """
+        if len(self._ledger):
+            raise CacheError(Kind.IN_USE, "turns are running; flush when idle", turns=len(self._ledger))
+        self.tiers.drain()
         released = self._core.clear(namespace, self._clock.now_ns())
         self._executor.apply(released.effects)
         return released
@@ -302,6 +292,9 @@ class UnifiedRadixCache:
             active_turns=len(self._ledger),
             open_references=core.markers,
             tree_pages=core.pages,
+            external=self.tiers.external(),
+            jobs_in_flight=self._controller.jobs_out,
+            prefetched_tokens=self.tiers.prefetched_tokens,
         )
 
     def check(self) -> None:
@@ -313,6 +306,15 @@ class UnifiedRadixCache:
         audit(self._core.snapshot(), self._pools, self._ledger, self._controller, self._sessions)
 
     # inside
+
+    def _resume(self, turn: ActiveTurn, on_device: int) -> None:
+        """Account for what the turn resumes from: `on_device` tokens of it were on the device when it began."""
+        turn.cached = _by_tier(turn, on_device, self.config.host_tier)
+        if not turn.prompt.reuse:
+            self._stats.cold_turn()
+            return
+        self._stats.turn(len(turn.prompt.tokens), turn.cached, turn.miss)
+        self.tiers.resumed(turn)
 
     def _register(self, turn: ActiveTurn, user_end_tokens: int, finish_seq: int) -> None:
         """Leave the session's marker: boundaries are voted now, since older ones may be stale."""
@@ -327,34 +329,25 @@ class UnifiedRadixCache:
         )
         released = self._core.reference(ticket.session, ticket.generation, ends, self._clock.now_ns())
         self._executor.apply(released.effects)
-
-    def _close(self, session: str, mode: ReleaseMode) -> Closed:
-        now = self._clock.now_ns()
-        if mode is ReleaseMode.PREVIEW:
-            facts = self._sessions.look(session, None, now)
-        else:
-            facts = self._sessions.close(session, None, now)
-        released = self._release(facts.session, facts.generation, mode)
-        return Closed(
-            session=facts.session,
-            state=facts.state,
-            generation=facts.generation,
-            mode=released.mode,
-            markers=released.markers,
-            released=holdings(released, self.config.specs),
-        )
-
-    def _release(self, session: SessionId, through_generation: int, mode: ReleaseMode) -> Released:
-        released = self._core.release(session, through_generation, mode, self._clock.now_ns())
-        self._executor.apply(released.effects)
-        self._executor.settle()
-        return released
+        self.tiers.held(turn, ends.frontier)
 
 
 def _tell_core(core: UnifiedTreeCore, sessions: SessionRegistry, ticket: Ticket, now_ns: int) -> None:
     """Tell the core what the session of a request is doing now."""
     if ticket.session and ticket.registers:
         core.expect(ticket.session, sessions.wait(ticket.session), now_ns)
+
+
+def _by_tier(turn: ActiveTurn, on_device: int, host_tier: bool) -> CachedTokens:
+    """Where the tokens before a turn's boundary were: what a prefetch brought counts as external, the rest of what was
+
+    not on the device as the host's.
+    """
+    total, (start, end) = turn.boundary_tokens, turn.brought
+    near = min(on_device, total) if host_tier else 0
+    external = max(0, min(end, total) - max(start, near))
+    host = total - near - external if host_tier else 0
+    return CachedTokens(total - host - external, host, external)
 
 
 def _by_component(pieces: tuple[Piece, ...]) -> dict[ComponentName, Slots]:

@@ -34,7 +34,9 @@ class Kind(StrEnum):
     UNSUPPORTED_MODEL = "unsupported_model"
     BAD_CHECKPOINT = "bad_checkpoint"  # a model directory that is missing files
     BAD_TRACE = "bad_trace"  # a trajectory file that cannot be read
-    STORE_FAILED = "store_failed"  # an external store did not answer, or refused; costs a hit, never an answer
+    STORE_FAILED = (
+        "store_failed"  # an external store did not answer, or refused; costs a hit, never an answer
+    )
     UNREACHABLE = "unreachable"  # no worker answers at the URL of a client
 
 

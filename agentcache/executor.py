@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from agentcache.clock import Clock
-from agentcache.controller import HybridCacheController
+from agentcache.controller import UNNAMED, HybridCacheController, Names
 from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
 from agentcache.pools.api import Pool
@@ -33,22 +33,26 @@ class Executor:
         self._events = events
         self._stats = stats
 
-    def apply(self, effects: Effects) -> None:
-        """Free, move, emit. Infallible unless the core names slots that it does not own."""
+    def apply(self, effects: Effects, names: Names = UNNAMED) -> None:
+        """Free, move, emit. Infallible unless the core names slots that it does not own.
+
+        `names` are of the path whose pieces a job takes to the external tier.
+        """
         for effect in effects:
             match effect:
                 case Free(pool, slots):
                     self._pools[pool].free(slots)
                 case Move(job):
-                    self._controller.submit(job)
+                    self._controller.submit(job, names)
                 case Emit(event):
                     self._events.publish(event)
 
     def settle(self) -> None:
         """Commit the jobs that ended, until none ends any more: a commit may start the next."""
         while results := self._controller.poll():
-            for result in results:
-                self.apply(self._core.commit(result.job, result.landed, self._clock.now_ns()).effects)
+            for job, landed in ((result.job, result.landed) for result in results):
+                arrived = () if job.target is TierName.EXTERNAL else landed
+                self.apply(self._core.commit(job, arrived, self._clock.now_ns()).effects)
 
     def device_pool(self, component: ComponentName) -> Pool:
         """Errors: UNKNOWN_COMPONENT."""
@@ -68,10 +72,27 @@ class Executor:
         if not self._could_fit(wanted, ledger):
             return False
         for spec in self._core.config.specs:  # FULL first: what goes with it makes room in the others
-            short = self._short(wanted).get(spec.name, 0)
+            short = self._short(wanted).get(spec.name, 0) - self._controller.leaving(spec.name)
             if short > 0:
-                self._evict(spec.name, short)
+                self._evict(spec.name, TierName.DEVICE, short)
         return max(self._short(wanted).values(), default=0) <= 0
+
+    def make_host_room(self, wanted: Mapping[ComponentName, int]) -> bool:
+        """Evict from the host until its pools have `wanted` slots free. False: not now; what could go has gone."""
+        for component, count in wanted.items():
+            short = count - self._pools[PoolName(component, TierName.HOST)].free_slots
+            if short > 0:
+                self._evict(component, TierName.HOST, short)
+        room = self.host_room()
+        return all(count <= room[component] for component, count in wanted.items())
+
+    def host_room(self) -> dict[ComponentName, int]:
+        """Free slots per component on the host; empty without a host tier."""
+        return {
+            name.component: pool.free_slots
+            for name, pool in self._pools.items()
+            if name.tier is TierName.HOST
+        }
 
     def use(self, count: PoolCount, ledger: Ledger) -> PoolUse:
         """Who has the slots of one pool now."""
@@ -103,10 +124,8 @@ class Executor:
         pool = self.device_pool(component)
         return pool.size - pool.free_slots - ledger.claimed(component)
 
-    def _evict(self, component: ComponentName, want: int) -> None:
-        host = {name: pool for name, pool in self._pools.items() if name.tier is TierName.HOST}
-        room = {name.component: pool.free_slots for name, pool in host.items()}
-        evicted = self._core.evict(component, TierName.DEVICE, want, room, self._clock.now_ns())
+    def _evict(self, component: ComponentName, tier: TierName, want: int) -> None:
+        evicted = self._core.evict(component, tier, want, self.host_room(), self._clock.now_ns())
         self._stats.evicted(evicted.effects)
         self.apply(evicted.effects)
         self.settle()

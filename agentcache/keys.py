@@ -79,3 +79,27 @@ def page_hashes(key: Key, page_tokens: int) -> Iterator[bytes]:
 def object_name(page_hash: bytes, component: ComponentName) -> str:
     """What a page, or the state at its end, is called in an external store."""
     return f"agentcache/{FORMAT_VERSION}/{page_hash.hex()}/{component}"
+
+
+class PathNames:
+    """The page hashes of one path, each computed once however often the path is named and however it grows.
+
+    Caller  names only keys of which one is the beginning of the other
+    """
+
+    def __init__(self, page_tokens: int) -> None:
+        self._page_tokens = page_tokens
+        self._hashes: list[bytes] = []
+
+    def of(self, key: Key) -> tuple[bytes, ...]:
+        """One hash a page of `key`, from the root on. Cost O(pages not hashed yet), and a copy."""
+        known = len(self._hashes)
+        pages = len(key) // self._page_tokens
+        if pages > known:
+            previous = self._hashes[-1] if known else key.namespace.digest()
+            raw = key.tokens[known * self._page_tokens :].astype("<u4").tobytes()
+            size = 4 * self._page_tokens
+            for at in range(0, len(raw), size):
+                previous = chain(previous, raw[at : at + size])
+                self._hashes.append(previous)
+        return tuple(self._hashes[:pages])

@@ -6,6 +6,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentcache.types import ComponentName, Effect, Free, Miss, MissReason, PoolName, TierName
+from agentcache.views import ExternalStatus
+
+
+@dataclass(frozen=True, slots=True)
+class CachedTokens:
+    """Prompt tokens that were restored, by the tier that they came from."""
+
+    device: int = 0
+    host: int = 0
+    external: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.device + self.host + self.external
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +31,7 @@ class TurnCounts:
     hits: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    cached_by_tier: Mapping[TierName, int] = field(default_factory=dict)
     misses: Mapping[tuple[ComponentName, MissReason], int] = field(default_factory=dict)
     evicted_slots: Mapping[ComponentName, int] = field(default_factory=dict)
 
@@ -48,7 +63,11 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What a worker's metrics show. `open_references` are the markers of open sessions, `tree_pages` page positions."""
+    """What a worker's metrics show.
+
+    `open_references` are the markers of open sessions, `tree_pages` page positions; `jobs_in_flight` between tiers,
+    `prefetched_tokens` grafted from the external tier since the start.
+    """
 
     turns: TurnCounts
     sessions: SessionCounts
@@ -56,6 +75,9 @@ class CacheStats:
     active_turns: int
     open_references: int
     tree_pages: int
+    external: ExternalStatus
+    jobs_in_flight: int
+    prefetched_tokens: int
 
     @property
     def hit_rate(self) -> float:
@@ -66,7 +88,7 @@ class CacheStats:
 class Stats(Protocol):
     """Takes what happened and answers the sums."""
 
-    def turn(self, prompt_tokens: int, cached_tokens: int, miss: Miss | None) -> None: ...
+    def turn(self, prompt_tokens: int, cached: CachedTokens, miss: Miss | None) -> None: ...
 
     def cold_turn(self) -> None: ...
 
@@ -80,14 +102,18 @@ class Counters:
 
     def __init__(self) -> None:
         self._sums: Counter[str] = Counter()
+        self._by_tier: Counter[TierName] = Counter()
         self._misses: Counter[tuple[ComponentName, MissReason]] = Counter()
         self._evicted: Counter[ComponentName] = Counter()
 
-    def turn(self, prompt_tokens: int, cached_tokens: int, miss: Miss | None) -> None:
+    def turn(self, prompt_tokens: int, cached: CachedTokens, miss: Miss | None) -> None:
         self._sums["turns"] += 1
-        self._sums["hits"] += cached_tokens > 0
+        self._sums["hits"] += cached.total > 0
         self._sums["prompt_tokens"] += prompt_tokens
-        self._sums["cached_tokens"] += cached_tokens
+        self._sums["cached_tokens"] += cached.total
+        self._by_tier.update(
+            {TierName.DEVICE: cached.device, TierName.HOST: cached.host, TierName.EXTERNAL: cached.external}
+        )
         if miss:
             self._misses[miss.component, miss.reason] += 1
 
@@ -101,13 +127,18 @@ class Counters:
                 self._evicted[effect.pool.component] += int(effect.slots.size)
 
     def counts(self) -> TurnCounts:
-        return TurnCounts(**self._sums, misses=dict(self._misses), evicted_slots=dict(self._evicted))
+        return TurnCounts(
+            **self._sums,
+            cached_by_tier=dict(self._by_tier),
+            misses=dict(self._misses),
+            evicted_slots=dict(self._evicted),
+        )
 
 
 class NullStats:
     """Counts nothing."""
 
-    def turn(self, prompt_tokens: int, cached_tokens: int, miss: Miss | None) -> None:
+    def turn(self, prompt_tokens: int, cached: CachedTokens, miss: Miss | None) -> None:
         """Dropped."""
 
     def cold_turn(self) -> None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentcache.errors import CacheError, Kind
-from agentcache.keys import Key, Namespace, page_key
+from agentcache.keys import Key, Namespace, PathNames, page_key
 from agentcache.sessions import Ticket
+from agentcache.stats import CachedTokens
 from agentcache.types import NO_SLOTS, ComponentName, Locked, Miss, Piece, Slots, Tokens
 
 NO_TOKENS: Tokens = NO_SLOTS
+NOTHING_CACHED = CachedTokens()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,8 +44,10 @@ class ActiveTurn:
 
         [0, boundary_tokens) restorable and locked | [boundary_tokens, …) the request's own
 
-    `cached_tokens` is the hit at begin; `full_tokens` is how far FULL alone would have gone then, and `miss` says what
-    stopped the vote. `path` is the longest whole-page path that the turn has shown to the cache.
+    `cached` is the hit once the turn is ready, by tier; `full_tokens` is how far FULL alone would have gone at begin,
+    and `miss` says what stopped the vote. `path` is the longest whole-page path that the turn has shown to the cache,
+    `names` names its pages. `loading` is the job that brings the prefix to the device, 0 when there is none (any
+    more); `brought` are the tokens `[start, end)` that a prefetch brought from outside.
     """
 
     number: int
@@ -52,9 +56,17 @@ class ActiveTurn:
     prompt: Prompt
     path: Key
     locked: Locked
-    cached_tokens: int
     full_tokens: int
     miss: Miss | None
+    names: PathNames
+    loading: int = 0
+    brought: tuple[int, int] = (0, 0)
+    cached: CachedTokens = NOTHING_CACHED
+
+    @property
+    def cached_tokens(self) -> int:
+        """The hit, on all tiers."""
+        return self.cached.total
 
     @property
     def boundary_tokens(self) -> int:

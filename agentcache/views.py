@@ -1,4 +1,4 @@
-"""What looking at a tree answers: the whole by position, and counts per pool."""
+"""What looking answers: a tree by position, counts per pool, an external tier as it is."""
 
 from dataclasses import dataclass
 
@@ -60,3 +60,28 @@ class CoreStats:
     jobs: int
     sessions: int
     markers: int
+
+
+ABSENT = "absent"
+"""The state of an external tier that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalStatus:
+    """An external tier as it is now. Counts are since it was attached; None: the backend cannot say.
+
+    `state` is "up", "down" (the breaker is open: nothing is asked) or "absent".
+    """
+
+    backend: str
+    state: str
+    address: str = ""
+    objects: int | None = None
+    used_bytes: int | None = None
+    capacity_bytes: int | None = None
+    stored: int = 0
+    loaded: int = 0
+    missed: int = 0
+    refused: int = 0  # present, but not what was asked for: another layout, cut short, corrupt
+    failed: int = 0
+    error: str = ""  # the last failure, in words

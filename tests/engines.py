@@ -29,7 +29,7 @@ def small_engine(family: str = "lara_mini", clock: Clock | None = None, **change
         "grid_tokens": GRID,
     }
     settings = EngineSettings.model_validate({"threads": 1, **sizes, **changes})
-    named = NamedModel(ZOO[family].build(settings.dtype), family, family, random_weights=True)
+    named = NamedModel(ZOO[family].build(settings.dtype), family, random_weights=True)
     return assemble(named, settings, clock or SystemClock())
 
 

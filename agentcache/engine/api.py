@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agentcache.errors import CacheError
+from agentcache.stats import CachedTokens as CachedTokens
 from agentcache.types import ComponentName, Miss, SessionId, SessionState, SessionTag
 
 
@@ -63,20 +64,25 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The request's computation begins: `cached_tokens` are restored, `full_tokens` is what FULL alone had.
+    """The request's computation begins: `cached` is restored, by tier; `full_tokens` is what FULL alone had.
 
     `miss` says what stopped the vote before the last candidate (None: nothing did); `parent_ignored` that the session's
     named parent is unknown, closed, malformed or not the one on record.
     """
 
     request_id: str
-    cached_tokens: int
+    cached: CachedTokens
     full_tokens: int
     miss: Miss | None
     session: SessionId | None
     generation: int
     state: SessionState
     parent_ignored: bool = False
+
+    @property
+    def cached_tokens(self) -> int:
+        """Restored tokens, of all tiers."""
+        return self.cached.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +106,16 @@ class Finished:
     request_id: str
     reason: FinishReason
     prompt_tokens: int
-    cached_tokens: int
+    cached: CachedTokens
     completion_tokens: int
     first_token_ns: int
     error: CacheError | None = None
     first_logits: str = ""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Restored tokens, of all tiers."""
+        return self.cached.total
 
 
 Event = Admitted | Token | Finished

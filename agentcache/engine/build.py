@@ -1,26 +1,31 @@
 """Settings to an engine: the one place that chooses model, pools and limits."""
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from agentcache.build import build_cache, require_core
+import torch
+
+from agentcache.build import build_cache, open_store, require_core
 from agentcache.clock import Clock, SystemClock
 from agentcache.config import EngineSettings
 from agentcache.engine.adapter import Model, build_random, load_model, make_config, read_packed_tokenizer
 from agentcache.engine.api import EngineInfo, PoolInfo
 from agentcache.engine.engine import Engine, EngineLimits
+from agentcache.engine.identity import weights_digest
 from agentcache.engine.models import BUILT_IN
 from agentcache.engine.publish import POOL_SETTINGS, PublishPolicy
 from agentcache.engine.runner import ReuseClass, Runner, RunnerConfig, describe_model, load_runner
 from agentcache.engine.running import EngineParts
 from agentcache.engine.scheduler import PrefillOrder
+from agentcache.engine.tiers import EngineTiers, engine_tiers, layout_of
 from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer, packed_tokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
 from agentcache.records import SessionRules
-from agentcache.tree.api import CoreConfig, Order, OrderBase
+from agentcache.tree.api import CoreConfig, Order, OrderBase, WritePolicy
 from agentcache.types import Checkpoint, ComponentName, ComponentSpec, full_spec
 
 CLOCK = SystemClock()
@@ -35,7 +40,6 @@ class NamedModel:
 
     model: Model
     name: str
-    identity: str
     random_weights: bool
 
 
@@ -46,7 +50,16 @@ def build_engine(settings: EngineSettings, clock: Clock = CLOCK) -> Engine:
     Cost    loading, about 40 short forwards, and writing every pool's bytes once
     """
     require_core(settings.core)
-    return assemble(load_named(settings), settings, clock)
+    store = () if settings.l3 == "none" else (open_store(settings),)
+    try:
+        engine = assemble(load_named(settings), settings, clock)
+    except BaseException:
+        for opened in store:
+            opened.close()
+        raise
+    for opened in store:
+        engine.attach(opened)
+    return engine
 
 
 def load_named(settings: EngineSettings) -> NamedModel:
@@ -55,9 +68,7 @@ def load_named(settings: EngineSettings) -> NamedModel:
         recipe = BUILT_IN[settings.model]
         config = make_config(recipe.family, recipe.fields)
         model = build_random(config, settings.seed, settings.dtype, settings.device)
-        return NamedModel(
-            model, settings.model, f"{settings.model}:seed={settings.seed}", random_weights=True
-        )
+        return NamedModel(model, settings.model, random_weights=True)
     path = locate(settings.model)
     if not path.exists():
         known = ", ".join(f"{name} ({recipe.what})" for name, recipe in BUILT_IN.items())
@@ -67,7 +78,7 @@ def load_named(settings: EngineSettings) -> NamedModel:
         )
     model = load_model(path, settings.dtype, settings.device)
     name = settings.model if settings.model == SMOLLM2 else path.name
-    return NamedModel(model, name, str(path.resolve()), random_weights=False)
+    return NamedModel(model, name, random_weights=False)
 
 
 def load_tokenizer_for(settings: EngineSettings) -> ChatTokenizer:
@@ -113,7 +124,10 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
         grid_tokens=settings.grid_tokens,
         order=Order(settings.eviction_policy),
         base=OrderBase(settings.eviction_base),
+        write_policy=WritePolicy(settings.write_policy),
+        host_tier=settings.host_mib is not None,
     )
+    tiers = engine_tiers(runner, sizes, settings, clock)
     rules = SessionRules(settings.ttl_s, settings.reopen_after_s, settings.tag_ttl_s, settings.tombstones)
     info = _describe(named, runner, settings, sizes)
     policy = PublishPolicy(settings.page, settings.grid_tokens, capability.specs, settings.fork_chunks)
@@ -121,18 +135,16 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
     if caches:
         _check_pools(policy, sizes)
     parts = EngineParts(
-        cache=build_cache(config, sizes, clock, settings.core, rules),
+        cache=build_cache(config, sizes, clock, settings.core, rules, tiers=tiers.below()),
         runner=runner,
         info=info,
-        namespace=Namespace(
-            model=named.identity,
-            dtype=capability.dtype,
-            layout=f"page={settings.page},grid={settings.grid_tokens}",
-        ),
+        namespace=_namespace(named, runner, tiers),
         policy=policy,
         sizes=sizes,
         caches=caches,
         clock=clock,
+        external=tiers.external,
+        bell=tiers.bell,
         seed=settings.seed,
     )
     limits = EngineLimits(
@@ -143,6 +155,18 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
         publishes_decoded=not info.prompt_only and capability.reuse is ReuseClass.REUSABLE,
     )
     return Engine(parts, limits)
+
+
+def _namespace(named: NamedModel, runner: Runner, tiers: EngineTiers) -> Namespace:
+    """What makes equal tokens of two engines unequal; those that compute the same bits have it in common."""
+    config = runner.config
+    versions = f"torch={torch.__version__} transformers={importlib.metadata.version('transformers')}"
+    return Namespace(
+        model=weights_digest(named.model),
+        dtype=runner.capability.dtype,
+        layout=f"page={config.page_tokens} grid={config.grid_tokens} device={torch.device(config.device).type} "
+        f"{versions}: {layout_of(tiers, runner.capability.specs)}",
+    )
 
 
 def _specs(model: Model, settings: EngineSettings) -> tuple[ComponentSpec, ...]:

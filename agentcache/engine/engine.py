@@ -1,7 +1,8 @@
 """The embedded engine: admits, matches, reserves, prefills on the grid, decodes in one batch, publishes.
 
-One step does, in this order: requests that wait are admitted one at a time (so that each finds what the one before it
-published), up to `prefill_tokens` of prompts are computed chunk by chunk, then every running request gets one token.
+One step does, in this order: what has arrived from other tiers is taken in, requests that wait are admitted one at a
+time (so that each finds what the one before it published), up to `prefill_tokens` of prompts are computed chunk by
+chunk, then every running request gets one token. A request whose prefix is still on its way holds up nobody's token.
 Slots for what a prompt publishes are reserved before it starts; nothing that runs ever waits for slots, so everything
 ends, and the head of the queue gets its turn.
 """
@@ -12,10 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agentcache.cache import ActiveTurn, Prompt
+from agentcache.cache import Prompt
 from agentcache.engine.admission import AdmissionRules
 from agentcache.engine.api import (
     Accepted,
+    CachedTokens,
     EngineLoad,
     Event,
     Finished,
@@ -28,9 +30,14 @@ from agentcache.engine.scheduler import PrefillOrder, Waiting, WaitingQueue
 from agentcache.engine.work import Work
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
-from agentcache.types import ComponentName
+from agentcache.tiers.stores.api import BlobStore
+from agentcache.views import ABSENT
 
 SWEEP_NS = 1_000_000_000
+HOUSEKEEPING_S = 1.0
+"""How often an idle engine looks whether sessions have expired."""
+TRANSFER_S = 0.02
+"""How often one that waits for other tiers looks at their deadlines; it is woken for what arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ class Engine:
         self.runner = parts.runner
         self.info = parts.info
         self.clock = parts.clock
+        self.bell = parts.bell
         self._parts = parts
         self._limits = limits
         self._rules = AdmissionRules(parts.info, parts.policy, parts.sizes, parts.caches)
@@ -64,6 +72,7 @@ class Engine:
         self._counts: Counter[str] = Counter()
         self._running = Running(parts, limits.publishes_decoded, self._events, self._counts)
         self._swept_ns = parts.clock.now_ns()
+        self._stalled = False
 
     def submit(self, request: GenerateRequest) -> Accepted:
         """Take in a request; it waits until a step admits it.
@@ -78,6 +87,8 @@ class Engine:
         self._rules.check(request)
         self._waiting.check_room(self._limits.max_running - len(self._running.works))
         ticket = self.cache.enter(request.session)
+        if self._caches(request):
+            self.cache.tiers.expect(ticket, self._prompt(request))
         self._waiting.push(Waiting(request, ticket, self.clock.now_ns()))
         return Accepted(request.request_id, ticket.session, ticket.generation, ticket.state)
 
@@ -97,14 +108,45 @@ class Engine:
         A failure inside fails the requests that it concerns, with one ENGINE_FAILED each.
         """
         self.sweep()
+        self.cache.tiers.step()
+        before = self._work_done()
         self._prefill()
         self._running.decode()
         events, self._events[:] = list(self._events), []
+        self._stalled = not events and self._work_done() == before
         return events
 
     def idle(self) -> bool:
         """Nothing waits, runs, or is still to be said."""
         return not (self._running.works or self._waiting or self._events)
+
+    def pause_s(self) -> float:
+        """How long whoever drives `step` may wait before the next one; `bell` rings when something ends earlier."""
+        if self.idle():
+            return HOUSEKEEPING_S if self.cache.tiers.idle else TRANSFER_S
+        return TRANSFER_S if self._stalled else 0.0
+
+    def rest(self) -> None:
+        """Wait until there may be something to do; for drivers without a thread of their own to wake."""
+        self.bell.wait(self.pause_s())
+
+    def attach(self, store: BlobStore) -> None:
+        """Put an external store behind the cache; from now on it is the engine's to close.
+
+        Errors  IN_USE while there is one: detach it first. The store is closed then
+        """
+        if self.cache.tiers.external().state != ABSENT:
+            store.close()
+            raise CacheError(Kind.IN_USE, "an external store is attached already; detach it first")
+        self.cache.tiers.attach(self._parts.external(store))
+
+    def detach(self) -> None:
+        """Go on without the external store; what it holds stays there. Idempotent."""
+        self.cache.tiers.detach()
+
+    def close(self) -> None:
+        """Let go of the tiers: threads, files, connections, servers of our own. The engine is not to be used again."""
+        self.cache.tiers.close()
 
     def active(self) -> tuple[str, ...]:
         """Ids of all requests that have not ended."""
@@ -149,32 +191,26 @@ class Engine:
         """Match the next waiting request, if there is one and a seat for it."""
         if not len(self._waiting) or len(self._running.works) >= self._limits.max_running:
             return []
-        waiting = self._waiting.pop(self._prefix_tokens)
+        waiting = self._waiting.pop(self._prefix_tokens, self._arrived)
+        if waiting is None:
+            return []
         request = waiting.request
         try:
             turn = self.cache.begin(waiting.ticket, self._prompt(request))
         except Exception as error:
             self._end_waiting(waiting, FinishReason.ERROR, failure_of(error))
             return []
-        boundaries, need = self._plan(request, turn)
         seed = self._random.randrange(SEEDS)
         sampler = Sampler(request.sampling, seed)
-        work = Work(request, waiting.submitted_ns, turn, self.runner.new_state(), sampler, boundaries, need)
+        work = Work(request, waiting.submitted_ns, turn, self.runner.new_state(), sampler)
         self._running.works[request.request_id] = work
         return [work]
 
-    def _plan(
-        self, request: GenerateRequest, turn: ActiveTurn
-    ) -> tuple[tuple[int, ...], dict[ComponentName, int]]:
-        if not self._caches(request):
-            return (), {}
-        return self._parts.policy.reservation(
-            turn.boundary_tokens,
-            len(request.tokens),
-            request.user_end_tokens,
-            self._parts.sizes,
-            turn.full_tokens,
-        )
+    def _arrived(self, waiting: Waiting) -> bool:
+        return self.cache.tiers.arrived(waiting.ticket)
+
+    def _work_done(self) -> tuple[int, int]:
+        return self._counts["prefill_tokens"], self._counts["decode_tokens"]
 
     def _caches(self, request: GenerateRequest) -> bool:
         return request.reuse and self._parts.caches
@@ -192,4 +228,6 @@ class Engine:
         self.cache.leave(waiting.ticket)
         self._counts[reason] += 1
         request = waiting.request
-        self._events.append(Finished(request.request_id, reason, len(request.tokens), 0, 0, 0, error))
+        self._events.append(
+            Finished(request.request_id, reason, len(request.tokens), CachedTokens(), 0, 0, error)
+        )

@@ -1,5 +1,7 @@
 """Reserving slots for a turn and publishing what it has computed: bytes first, then the tree."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from agentcache.cache import UnifiedRadixCache
@@ -7,7 +9,7 @@ from agentcache.engine.batch import RequestState
 from agentcache.engine.publish import Need, PublishPolicy
 from agentcache.engine.runner import Runner
 from agentcache.engine.work import Work
-from agentcache.types import FULL, NO_SLOTS, Piece
+from agentcache.types import FULL, NO_SLOTS, ComponentName, Piece
 
 
 class Publisher:
@@ -17,6 +19,18 @@ class Publisher:
         self._cache = cache
         self._runner = runner
         self._policy = policy
+
+    def plan(self, work: Work, sizes: Mapping[ComponentName, int]) -> None:
+        """Choose where a turn that is ready will publish, and what that takes."""
+        work.planned = True
+        if work.turn.prompt.reuse:
+            work.boundaries, work.need = self._policy.reservation(
+                work.turn.boundary_tokens,
+                work.prompt_tokens,
+                work.request.user_end_tokens,
+                sizes,
+                work.turn.full_tokens,
+            )
 
     def start(self, work: Work) -> bool:
         """Reserve what the plan needs and restore the prefix; False when slots are short now (nothing is taken)."""

@@ -11,12 +11,15 @@ from torch import Tensor
 from agentcache.cache import UnifiedRadixCache
 from agentcache.clock import Clock
 from agentcache.engine.api import EngineInfo, Event, FinishReason
+from agentcache.engine.bell import Bell
 from agentcache.engine.publish import PublishPolicy
 from agentcache.engine.publisher import Publisher
 from agentcache.engine.runner import Runner
 from agentcache.engine.work import Work
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
+from agentcache.tiers.api import ExternalTier
+from agentcache.tiers.stores.api import BlobStore
 from agentcache.types import ComponentName
 
 log = structlog.get_logger(__name__)
@@ -24,7 +27,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What an engine is put together from. `sizes` are the device pools' slots; `seed` that of unseeded sampling."""
+    """What an engine is put together from.
+
+    `sizes` are the device pools' slots; `seed` that of unseeded sampling; `external` makes a tier of a store, and
+    `bell` rings when a tier has done something.
+    """
 
     cache: UnifiedRadixCache
     runner: Runner
@@ -34,6 +41,8 @@ class EngineParts:
     sizes: Mapping[ComponentName, int]
     caches: bool
     clock: Clock
+    external: Callable[[BlobStore], ExternalTier]
+    bell: Bell
     seed: int = 0
 
 
@@ -48,6 +57,7 @@ class Running:
         self._runner = parts.runner
         self._clock = parts.clock
         self._grid_tokens = parts.policy.grid_tokens
+        self._sizes = parts.sizes
         self._publisher = Publisher(parts.cache, parts.runner, parts.policy)
         self._publishes_decoded = publishes_decoded
         self._events = events
@@ -58,14 +68,20 @@ class Running:
         return [work for work in self.works.values() if not work.completion_tokens]
 
     def ready(self, work: Work) -> bool:
-        """Start the head of the queue once its slots are there; True while it can be computed."""
+        """Start the head of the queue once its prefix and its slots are there; True while it can be computed."""
         if not work.started:
             self._guarded(work, self._start)
         return work.started
 
     def _start(self, work: Work) -> None:
+        alone = len(self.works) == 1
+        if not self._cache.ready(work.turn, alone):
+            return
+        if not work.planned:
+            self._publisher.plan(work, self._sizes)
         started = self._publisher.start(work)
-        if not started and len(self.works) == 1:  # nothing else will end and give slots back
+        if not started and alone and not self._cache.tiers.leaving_device:
+            # nothing will end and give slots back
             work.boundaries, work.need = (), {}
             started = self._publisher.start(work)
         if started:

@@ -56,16 +56,21 @@ class WaitingQueue:
     def push(self, waiting: Waiting) -> None:
         self._waiting[waiting.request.request_id] = waiting
 
-    def pop(self, prefix_tokens: Callable[[GenerateRequest], int]) -> Waiting:
-        """Take the next one. Longest prefix first asks `prefix_tokens` of each; nobody waits for ever.
+    def pop(
+        self, prefix_tokens: Callable[[GenerateRequest], int], arrived: Callable[[Waiting], bool]
+    ) -> Waiting | None:
+        """Take the next one of those whose prefix has `arrived`, if there is one. Nobody waits for ever.
 
-        Caller  the queue is not empty
-        Cost    FCFS O(1), longest prefix O(waiting) questions
+        Longest prefix first asks `prefix_tokens` of each.
+        Cost    FCFS O(those not arrived), longest prefix O(waiting) questions
         """
-        oldest = next(iter(self._waiting))
+        there = (name for name, waiting in self._waiting.items() if arrived(waiting))
+        oldest = next(there, "")
+        if not oldest:
+            return None
         chosen = oldest
         if self._order is PrefillOrder.LONGEST_PREFIX and self._passed < PATIENCE:
-            chosen = max(self._waiting, key=lambda name: prefix_tokens(self._waiting[name].request))
+            chosen = max((oldest, *there), key=lambda name: prefix_tokens(self._waiting[name].request))
         self._passed = 0 if chosen == oldest else self._passed + 1
         return self._waiting.pop(chosen)
 

@@ -2,7 +2,8 @@
 
 Everything that touches the engine or its cache runs on that thread, in order of arrival, its building included: torch
 keeps a pool of workers for each thread that computes, and two pools on the same cores take turns. The thread sleeps
-on a condition while there is nothing to do, and wakes at least once a second so that idle sessions can expire.
+on a condition while there is nothing to do: until a request comes, until a tier has done what it was asked for, at
+most a second, so that idle sessions can expire.
 """
 
 import asyncio
@@ -21,7 +22,6 @@ from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError, Kind
 
 T = TypeVar("T")
-HOUSEKEEPING_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +65,7 @@ class EngineThread:
         self._deadline_ns: int | None = None
         self._ended = CacheError(Kind.SHUTTING_DOWN, "the engine has not been started")
         self._alive = False
+        self._rung = False
         self._thread = threading.Thread(target=self._run, name="agentcache-engine", daemon=True)
 
     def start(self) -> Engine:
@@ -138,6 +139,7 @@ class EngineThread:
             self._built.set_exception(error)
             return
         self._alive = True
+        self._engine.bell.listen(self._ring)
         self._built.set_result(self._engine)
         ended = CacheError(Kind.SHUTTING_DOWN, "the engine has stopped; send the request to another worker")
         try:
@@ -145,6 +147,7 @@ class EngineThread:
         except Exception as error:
             log.exception("engine.failed")
             ended = CacheError(Kind.ENGINE_FAILED, f"the engine has failed and must be restarted: {error!r}")
+        self._close()
         with self._wake:
             self._alive, self._ended = False, ended
             left, self._commands = self._commands, deque()
@@ -152,6 +155,18 @@ class EngineThread:
             command.refuse(ended)
         for stream in self._streams.values():
             stream.put(ended)
+
+    def _ring(self) -> None:
+        """A tier has done something: look at once."""
+        with self._wake:
+            self._rung = True
+            self._wake.notify()
+
+    def _close(self) -> None:
+        try:
+            self._engine.close()
+        except Exception:
+            log.exception("engine.close_failed")
 
     def _serve(self) -> None:
         while not self._over():
@@ -172,8 +187,11 @@ class EngineThread:
     def _next_commands(self) -> deque[_Command]:
         """What has arrived; sleeps first while there is nothing to do."""
         with self._wake:
-            if self._engine.idle() and not self._commands and self._deadline_ns is None:
-                self._wake.wait(HOUSEKEEPING_S)
+            pause_s = self._engine.pause_s()
+            leaving = self._deadline_ns is not None and self._engine.idle()
+            if pause_s and not (self._commands or self._rung or leaving):
+                self._wake.wait(pause_s)
+            self._rung = False
             commands, self._commands = self._commands, deque()
         return commands
 

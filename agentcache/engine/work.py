@@ -21,8 +21,8 @@ class Work:
     """A request between admission and its end.
 
     `tokens` are the prompt and what was generated; the last generated one is not yet in `state`. `boundaries` are
-    those still to be published, ascending; `leased` the slots reserved for them. `started`: its slots are reserved
-    and its prefix restored.
+    those still to be published, ascending, and `need` what that takes: planned once the turn is ready. `leased` are the
+    slots reserved for it. `started`: its slots are reserved and its prefix restored.
     """
 
     request: GenerateRequest
@@ -30,8 +30,9 @@ class Work:
     turn: ActiveTurn
     state: RequestState
     sampler: Sampler
-    boundaries: tuple[int, ...]
-    need: Need
+    boundaries: tuple[int, ...] = ()
+    need: Need = field(default_factory=dict)
+    planned: bool = False
     tokens: list[int] = field(init=False)
     leased: dict[ComponentName, Slots] = field(default_factory=dict)
     started: bool = False
@@ -57,7 +58,7 @@ class Work:
         turn, ticket = self.turn, self.turn.ticket
         return Admitted(
             self.request.request_id,
-            turn.cached_tokens,
+            turn.cached,
             turn.full_tokens,
             turn.miss,
             ticket.session,
@@ -85,7 +86,7 @@ class Work:
             self.request.request_id,
             reason,
             self.prompt_tokens,
-            self.turn.cached_tokens,
+            self.turn.cached,
             self.completion_tokens,
             self.first_token_ns,
             error,

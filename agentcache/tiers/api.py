@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from agentcache.types import ComponentName, Job, Piece, Slots, TierName
+from agentcache.views import ABSENT as ABSENT
+from agentcache.views import ExternalStatus as ExternalStatus
 
 
 class Presence(StrEnum):
@@ -113,27 +115,6 @@ class Tier(Protocol):
 
     def close(self) -> None:
         """Let go of threads and connections, once. Jobs still out end as cancelled; later ones end with nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExternalStatus:
-    """An external tier as it is now. Counts are since it was attached; None: the backend cannot say.
-
-    `state` is "up", "down" (the breaker is open: nothing is asked) or "absent".
-    """
-
-    backend: str
-    state: str
-    address: str = ""
-    objects: int | None = None
-    used_bytes: int | None = None
-    capacity_bytes: int | None = None
-    stored: int = 0
-    loaded: int = 0
-    missed: int = 0
-    refused: int = 0  # present, but not what was asked for: another layout, cut short, corrupt
-    failed: int = 0
-    error: str = ""  # the last failure, in words
 
 
 class ExternalTier(Tier, Protocol):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agentcache.tiers.api import ExternalStatus, JobResult, Keep, Presence, SlotBytes, Transfer
+from agentcache.tiers.api import ABSENT, ExternalStatus, JobResult, Keep, Presence, SlotBytes, Transfer
 from agentcache.types import ComponentName, Slots, TierName
 
 
@@ -44,7 +44,7 @@ class NullTier:
         """Nothing is held."""
 
     def status(self) -> ExternalStatus:
-        return ExternalStatus(backend="none", state="absent")
+        return ExternalStatus(backend="none", state=ABSENT)
 
 
 class NoBytes:

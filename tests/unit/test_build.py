@@ -70,10 +70,10 @@ def test_build_passes_the_rules_of_sessions_on() -> None:
         ({"specs": (full_spec(), mamba_spec(40))}, SLOTS, "the grid of MAMBA, 40, is not a multiple"),
         ({"order": "mru"}, SLOTS, "no eviction order is called 'mru'; there are lru, session, ert"),
         ({"base": "fifo"}, SLOTS, "there are lru, lfu, priority"),
-        ({"host_tier": True}, SLOTS, "host tier is not part of this version"),
-        ({}, {FULL: 8, SWA: 4}, "one pool size for each of FULL, SWA, MAMBA, not for FULL, SWA"),
+        ({"host_tier": True}, SLOTS, "one host pool size for each of FULL, SWA, MAMBA, not for none"),
+        ({}, {FULL: 8, SWA: 4}, "one device pool size for each of FULL, SWA, MAMBA, not for FULL, SWA"),
         ({}, SLOTS | {ComponentName("X"): 1}, "not for FULL, SWA, MAMBA, X"),
-        ({}, SLOTS | {SWA: 0}, "the pool of SWA has at least one slot, not 0"),
+        ({}, SLOTS | {SWA: 0}, "the device pool of SWA has at least one slot, not 0"),
     ],
 )
 def test_build_says_what_cannot_be(

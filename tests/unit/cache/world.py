@@ -1,6 +1,6 @@
 """A cache with its clock, and requests as an engine would run them. `check` runs after every step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +59,8 @@ class AccountingTier:
         self.waiting: list[Transfer] = []
         self.held_back = False
 
-    def lookup(self, component: ComponentName, hashes: tuple[bytes, ...]) -> tuple[Presence, ...]:
-        return (Presence.MISS,) * len(hashes)
+    def lookup(self, wanted: Sequence[tuple[ComponentName, bytes]]) -> tuple[Presence, ...]:
+        return (Presence.MISS,) * len(wanted)
 
     def submit_load(self, transfer: Transfer) -> None:
         self.waiting.append(transfer)
@@ -75,6 +75,12 @@ class AccountingTier:
         return tuple(JobResult(transfer.job, transfer.targets) for transfer in done)
 
     def drain(self) -> None:
+        self.held_back = False
+
+    def cancel(self, number: int) -> None:
+        """What was sent lands."""
+
+    def close(self) -> None:
         self.held_back = False
 
 
@@ -119,7 +125,7 @@ class World:
             CacheParts(
                 core=self.core,
                 pools=self.pools,
-                controller=HybridCacheController(tier or NullTier(), self.pools),
+                controller=HybridCacheController(tier or NullTier(), NullTier(TierName.EXTERNAL), self.pools),
                 sessions=SessionRegistry(SessionRules()),
                 clock=self.clock,
                 events=self.heard,

@@ -18,6 +18,10 @@ def queue_of(*names: str, order: PrefillOrder = PrefillOrder.FCFS) -> WaitingQue
     return queue
 
 
+def everybody(_waiting: Waiting) -> bool:
+    return True
+
+
 def waiting(name: str) -> Waiting:
     return Waiting(GenerateRequest(name, (1,), 1), TICKET, 0)
 
@@ -29,12 +33,12 @@ def prefix(request: GenerateRequest) -> int:
 
 def test_fcfs_is_the_order_of_arrival() -> None:
     queue = queue_of("a0", "b64", "c32")
-    assert [queue.pop(prefix).request.request_id for _ in range(3)] == ["a0", "b64", "c32"]
+    assert [queue.pop(prefix, everybody).request.request_id for _ in range(3)] == ["a0", "b64", "c32"]
 
 
 def test_longest_prefix_goes_first_and_ties_go_by_arrival() -> None:
     queue = queue_of("a0", "b32", "c64", "d32", order=PrefillOrder.LONGEST_PREFIX)
-    assert [queue.pop(prefix).request.request_id for _ in range(4)] == ["c64", "b32", "d32", "a0"]
+    assert [queue.pop(prefix, everybody).request.request_id for _ in range(4)] == ["c64", "b32", "d32", "a0"]
 
 
 def test_longest_prefix_does_not_starve_the_oldest() -> None:
@@ -42,7 +46,7 @@ def test_longest_prefix_does_not_starve_the_oldest() -> None:
     order = []
     for number in range(PATIENCE + 1):
         queue.push(waiting(f"x{number + 1}"))
-        order.append(queue.pop(prefix).request.request_id)
+        order.append(queue.pop(prefix, everybody).request.request_id)
     assert order.index("a0") == PATIENCE
 
 
@@ -58,10 +62,10 @@ def test_taking_out_the_oldest_resets_the_patience_with_it() -> None:
     queue = queue_of("a0", "b1", order=PrefillOrder.LONGEST_PREFIX)
     for number in range(PATIENCE):
         queue.push(waiting(f"x{number + 2}"))
-        queue.pop(prefix)
+        queue.pop(prefix, everybody)
     queue.take("a0")
     queue.push(waiting("y9"))
-    assert queue.pop(prefix).request.request_id == "y9"
+    assert queue.pop(prefix, everybody).request.request_id == "y9"
 
 
 def test_a_full_queue_says_so_and_free_seats_do_not_count() -> None:

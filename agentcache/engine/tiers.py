@@ -1,0 +1,103 @@
+"""The tiers of an engine: how large its host pools are, where all its bytes lie, and what is made of a store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agentcache.build import Tiers
+from agentcache.clock import Clock
+from agentcache.config import EngineSettings
+from agentcache.engine.bell import Bell
+from agentcache.engine.runner import Runner
+from agentcache.errors import CacheError, Kind
+from agentcache.pools.buffers import SlotTensors
+from agentcache.prefetch import PrefetchPolicy, PrefetchRules
+from agentcache.tiers.api import ExternalTier, SlotBytes
+from agentcache.tiers.cuda import CudaLane
+from agentcache.tiers.external import StoredTier
+from agentcache.tiers.host import HostTier
+from agentcache.tiers.lanes import Lane, ThreadLane
+from agentcache.tiers.null import NullTier
+from agentcache.tiers.rules import ExternalRules
+from agentcache.tiers.stores.api import BlobStore
+from agentcache.types import MAMBA, ComponentName, ComponentSpec, PoolName, TierName
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTiers:
+    """Where an engine's bytes lie, by pool, and what wakes it."""
+
+    pools: Mapping[PoolName, SlotBytes]
+    host_slots: Mapping[ComponentName, int]
+    settings: EngineSettings
+    clock: Clock
+    bell: Bell
+
+    def external(self, store: BlobStore) -> ExternalTier:
+        """An external tier over an open store."""
+        rules = ExternalRules(deadline_s=self.settings.l3_deadline_s)
+        return StoredTier(store, self.pools, self.settings.page, self.clock, rules, self.bell.ring)
+
+    def below(self) -> Tiers:
+        """The host tier, if there is one; an external tier is attached later. A thread or a stream starts here."""
+        settings = self.settings
+        return Tiers(
+            host_slots=self.host_slots,
+            host=HostTier(_lane(settings, self.bell), self.pools) if self.host_slots else NullTier(),
+            prefetch=PrefetchRules(PrefetchPolicy(settings.prefetch), settings.prefetch_timeout_s),
+        )
+
+
+def engine_tiers(
+    runner: Runner, sizes: Mapping[ComponentName, int], settings: EngineSettings, clock: Clock
+) -> EngineTiers:
+    """Allocate the host pools beside a runner's device pools. Errors: BAD_CONFIG for a host_mib that cannot be."""
+    specs = runner.capability.specs
+    near = {spec.name: _tensors(runner, spec.name) for spec in specs}
+    slots = host_slots(specs, sizes, settings.host_mib) if settings.host_mib else {}
+    far = {name: near[name].twin(count, settings.device != "cpu") for name, count in slots.items()}
+    pools: dict[PoolName, SlotBytes] = {PoolName(name, TierName.DEVICE): one for name, one in near.items()}
+    pools |= {PoolName(name, TierName.HOST): one for name, one in far.items()}
+    return EngineTiers(pools, slots, settings, clock, Bell())
+
+
+def host_slots(
+    specs: tuple[ComponentSpec, ...], sizes: Mapping[ComponentName, int], host_mib: float
+) -> dict[ComponentName, int]:
+    """Host slots of each component: the device's proportions, in `host_mib` MiB.
+
+    Errors  BAD_CONFIG when a pool would get none
+    """
+    device_bytes = sum(sizes[spec.name] * spec.slot_bytes for spec in specs)
+    share = host_mib * MIB / max(1, device_bytes)
+    slots = {spec.name: int(sizes[spec.name] * share) for spec in specs}
+    if not all(slots.values()):
+        least = max(
+            spec.slot_bytes * device_bytes / (sizes[spec.name] * spec.slot_bytes or 1) for spec in specs
+        )
+        raise CacheError(
+            Kind.BAD_CONFIG,
+            f"host_mib of {host_mib:g} leaves a pool without a slot; raise it to {least / MIB:.1f} or more, or leave "
+            "it out for no host tier",
+        )
+    return slots
+
+
+def layout_of(tiers: EngineTiers, specs: tuple[ComponentSpec, ...]) -> str:
+    """What the bytes of all components mean; equal layouts may share what is stored."""
+    parts = [
+        f"{spec.name} {spec.rule} {tiers.pools[PoolName(spec.name, TierName.DEVICE)].layout}"
+        for spec in specs
+    ]
+    return "; ".join(parts)
+
+
+def _tensors(runner: Runner, name: ComponentName) -> SlotTensors:
+    if name == MAMBA:
+        return runner.states.slot_tensors()
+    return runner.pages[name].slot_tensors()
+
+
+def _lane(settings: EngineSettings, bell: Bell) -> Lane:
+    return ThreadLane(bell.ring) if settings.device == "cpu" else CudaLane(settings.device, bell.ring)

@@ -1,0 +1,185 @@
+"""The tiers below the device, as the cache uses them: what comes up before a turn, what goes down behind it.
+
+queued      expect ──► arrived?                      external ─► host (or device)      prefetch.py
+begins      lock  ──► ready?                         host ─► device                    here
+publishes   published                                device ─► host ─► external        writing.py
+ends        held · released                          soft classes outside              keeping.py
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from agentcache.clock import Clock
+from agentcache.controller import HybridCacheController
+from agentcache.executor import Executor
+from agentcache.keeping import Keeping
+from agentcache.keys import Key, PathNames, object_name
+from agentcache.pools.api import Pool
+from agentcache.prefetch import Prefetcher, PrefetchRules
+from agentcache.sessions import Ticket
+from agentcache.tiers.api import ExternalStatus, ExternalTier, Keep
+from agentcache.tiers.null import NullTier
+from agentcache.tree.api import UnifiedTreeCore
+from agentcache.turns import ActiveTurn, Ledger, Prompt
+from agentcache.types import Boundary, Locked, MatchResult, PoolName, SessionId, TierName
+from agentcache.writing import Copied, WriteBehind
+
+
+@dataclass(frozen=True, slots=True)
+class TieringParts:
+    """What the tiers are driven with."""
+
+    core: UnifiedTreeCore
+    executor: Executor
+    controller: HybridCacheController
+    pools: Mapping[PoolName, Pool]
+    clock: Clock
+    ledger: Ledger
+    rules: PrefetchRules
+
+
+class Tiering:
+    """Everything that moves between tiers. Nothing here waits: `step` is called often, and what is not there yet is
+
+    looked at again.
+    """
+
+    def __init__(self, parts: TieringParts) -> None:
+        self._core = parts.core
+        self._executor = parts.executor
+        self._controller = parts.controller
+        self._clock = parts.clock
+        self._ledger = parts.ledger
+        self._prefetcher = Prefetcher(
+            parts.core, parts.executor, parts.controller, parts.pools, parts.clock, parts.rules
+        )
+        self._writer = WriteBehind(parts.core, parts.executor, parts.controller, parts.clock)
+        self._keeping = Keeping()
+
+    # before a turn
+
+    def expect(self, ticket: Ticket, prompt: Prompt) -> None:
+        """A queued request will ask for this: look outside for it. Errors: BAD_REQUEST for tokens that are none."""
+        path, limit = prompt.asks(self._core.config.page_tokens)
+        self._prefetcher.start(ticket.number, path, limit, PathNames(self._core.config.page_tokens))
+
+    def arrived(self, ticket: Ticket) -> bool:
+        """Whether a queued request should begin now, by the prefetch policy; asked again until it should."""
+        return self._prefetcher.arrived(ticket.number)
+
+    def dismiss(self, ticket: Ticket) -> tuple[int, int]:
+        """A queued request begins or leaves. Answers which tokens came from outside for it, `[start, end)`."""
+        return self._prefetcher.leave(ticket.number)
+
+    def lock(self, match: MatchResult) -> tuple[Locked, int]:
+        """Protect what a turn can resume from, and begin to load what of it is on the host: the job, or 0."""
+        now = self._clock.now_ns()
+        if match.any_tier.length <= match.device.length:
+            return self._core.lock(match.device, now), 0
+        planned = self._core.plan_load(match.any_tier, TierName.HOST, TierName.DEVICE, now)
+        self._executor.apply(planned.effects)
+        assert planned.lease, "a load comes with the lease of what is on the device"
+        assert planned.job, "a boundary that votes with the host's help has something to load"
+        return Locked(planned.lease, match.device, ()), planned.job.number
+
+    def loaded(self, turn: ActiveTurn, alone: bool) -> bool:
+        """Whether a turn's load has ended, wholly, partly or not at all. Makes room for it first, evicting.
+
+        With `alone` nothing else will give room: a load that finds none is given up.
+        """
+        self._executor.settle()
+        needs = self._controller.held(turn.loading)
+        if needs is not None:
+            if self._executor.make_room(needs, self._ledger):
+                self._controller.start(turn.loading)
+            elif alone and self._controller.jobs_out == 1:
+                self._controller.cancel(turn.loading)
+            self._executor.settle()
+        return not self._controller.is_out(turn.loading)
+
+    # behind a turn
+
+    def resumed(self, turn: ActiveTurn) -> None:
+        """A turn continues from its boundary."""
+        self._writer.hit(_copied(turn), turn.locked.boundary)
+
+    def published(self, turn: ActiveTurn) -> None:
+        """A turn has published up to its boundary."""
+        self._writer.published(_copied(turn), turn.locked.boundary)
+
+    def held(self, turn: ActiveTurn, frontier: Boundary | None) -> None:
+        """A session's turn has registered up to here: what it wants back leaves the external tier last."""
+        session = turn.ticket.session
+        if not self._controller.has_external or session is None or frontier is None:
+            return
+        pages = turn.names.of(Key(turn.path.tokens[: frontier.length], turn.path.namespace))
+        gained, gone = self._keeping.hold(session, pages)
+        self._retain(gained, Keep.REFERENCED)
+        self._retain(gone, Keep.LOOSE)
+
+    def released(self, session: SessionId) -> None:
+        """A session has ended or idled out."""
+        self._retain(self._keeping.release(session), Keep.LOOSE)
+
+    def _retain(self, pages: Iterable[bytes], keep: Keep) -> None:
+        names = [object_name(page, spec.name) for page in pages for spec in self._core.config.specs]
+        if names:
+            self._controller.external.retain(names, keep)
+
+    # the whole
+
+    def step(self) -> None:
+        """Settle what has ended and start what is due. Never waits. Cost: a few microseconds when nothing is due."""
+        self._executor.settle()
+        self._prefetcher.step(self._ledger)
+        self._writer.step()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is in flight, asked for, or to be sent on."""
+        return self._controller.idle and self._prefetcher.idle and self._writer.idle
+
+    @property
+    def leaving_device(self) -> bool:
+        """A job holds slots of the device, as source or target: they will come free without anybody's help."""
+        return self._controller.uses(TierName.DEVICE)
+
+    @property
+    def prefetched_tokens(self) -> int:
+        """Tokens that prefetches have grafted since the start."""
+        return self._prefetcher.tokens_total
+
+    def external(self) -> ExternalStatus:
+        """The external tier as it is. Never blocks."""
+        return self._controller.external.status()
+
+    def attach(self, tier: ExternalTier) -> None:
+        """Go on with another external tier. What the old one was doing ends with what has landed."""
+        self._prefetcher.stop()
+        self._controller.replace_external(tier)
+        self.step()
+
+    def detach(self) -> None:
+        """Go on without an external tier; what lies in it stays there."""
+        self.attach(NullTier(TierName.EXTERNAL))
+
+    def drain(self) -> None:
+        """Let everything end that is on its way. Blocks, at most as long as the tiers' deadlines."""
+        self._prefetcher.stop()
+        while not self.idle:
+            self._controller.drain()
+            self.step()
+
+    def close(self) -> None:
+        """Let go of the tiers' threads, files and connections. What is in flight ends with what has landed."""
+        self._prefetcher.stop()
+        self._writer.forget()
+        self._controller.close()
+        self._executor.settle()
+
+
+def _copied(turn: ActiveTurn) -> Copied:
+    boundary = turn.boundary_tokens
+    wanted = turn.ticket.session is not None and turn.ticket.registers
+    key = Key(turn.path.tokens[:boundary], turn.path.namespace)
+    return Copied(key, turn.names, Keep.REFERENCED if wanted else Keep.LOOSE)
