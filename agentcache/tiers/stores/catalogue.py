@@ -127,10 +127,11 @@ class Change:
     def forget_references(self, count: int) -> bool:
         """Make up to `count` objects LOOSE; whether there were any."""
         with self._writing.cursor(self._tables.order) as cursor:
-            cursor.set_range(PLACE.pack(RANKS[Keep.REFERENCED], 0))
+            if not cursor.set_range(PLACE.pack(RANKS[Keep.REFERENCED], 0)):
+                return False
             keys = [bytes(key) for key, _ in zip(cursor.iternext(keys=False), range(count), strict=False)]
         self.retain(keys, Keep.LOOSE)
-        return bool(keys)
+        return True
 
     def finish(self) -> None:
         """Write the totals. Changes at least those: the pages that a change frees are free two changes later."""

@@ -18,6 +18,7 @@ from agentcache.tiers.stores.api import StoreStatus
 from agentcache.tiers.stores.catalogue import TABLES, Catalogue, Change, footprint_bytes, key_of
 from agentcache.tiers.stores.folder import DATA, StoreFolder, machine_boot_id
 
+LEAST_OBJECTS = 8
 BATCH_BYTES = 8 << 20
 MAX_READERS = 512  # reads at one time, of all processes
 MAX_TOUCHED = 1 << 16
@@ -37,19 +38,21 @@ def disk_limit_bytes(capacity_bytes: int) -> int:
 def open_file_store(
     folder: Path, capacity_bytes: int, *, largest_bytes: int = 1, boot_id: str | None = None
 ) -> "FileStore":
-    """A store in `folder`, which is made if need be. `largest_bytes` is an object that must fit into it.
+    """A store in `folder`, which is made if need be. `largest_bytes` is the largest object that it is for.
+
+    It holds at least LEAST_OBJECTS of those: then each finds room, whatever gaps the others left. A larger one may not.
 
     What another boot of the machine left without closing is dropped, and so is what takes more than the cap allows.
     With no other process in it, all objects start as LOOSE: whoever referenced them has gone.
 
-    Errors  CacheError(BAD_CONFIG): no room for one object; a file; a folder that is not ours, another format's, open in
-            this process, in use with another cap, out of reach, or on a disk that is too small
+    Errors  CacheError(BAD_CONFIG): too little room for objects; a file; a folder that is not ours, another format's,
+            open in this process, in use with another cap, out of reach, or on a disk that is too small
     """
-    want_bytes = footprint_bytes(largest_bytes, PAGE_BYTES)
+    want_bytes = LEAST_OBJECTS * footprint_bytes(largest_bytes, PAGE_BYTES)
     if capacity_bytes < want_bytes:
         raise CacheError(
             Kind.BAD_CONFIG,
-            f"an external store has to hold at least one object: give it {want_bytes} bytes or more",
+            f"an external store has to hold at least {LEAST_OBJECTS} objects: give it {want_bytes} bytes or more",
             capacity_bytes=capacity_bytes,
         )
     home = StoreFolder(folder.absolute(), machine_boot_id() if boot_id is None else boot_id)
