@@ -162,6 +162,13 @@ def tree(options: tuple[str, ...]) -> None:
     _start("agentcache.bench.tree:main", options)
 
 
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def multiturn(options: tuple[str, ...]) -> None:
+    """What the tiers are worth to long conversations."""
+    _start("agentcache.bench.multiturn:main", options)
+
+
 @cli.command("config")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 @settings_options
