@@ -245,8 +245,10 @@ class FileStore:
                     return [self._add(change, key, data, keep) for key, data in batch]
             except lmdb.MapFullError:
                 self._environment.reader_check()  # a process that died in a read keeps what was freed since
-            except lmdb.DiskError:
-                break
+            except lmdb.Error:
+                if not self._home.lacks(wanted_bytes):
+                    raise
+                break  # lmdb calls a full disk an input/output error if a part was written
         return [False] * len(batch)
 
     def _clear(self, room_bytes: int) -> None:

@@ -100,6 +100,10 @@ class StoreFolder:
             return (self.path / DATA).stat().st_blocks * 512
         return 0
 
+    def lacks(self, want_bytes: int) -> bool:
+        """Whether the disk has not got so much room left."""
+        return shutil.disk_usage(self.path).free < want_bytes
+
     def refusal(self, message: str, **facts: object) -> CacheError:
         """The error that says what to do about this folder."""
         return CacheError(Kind.BAD_CONFIG, message, folder=str(self.path), **facts)

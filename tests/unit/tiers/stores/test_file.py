@@ -14,7 +14,7 @@ from agentcache.tiers.api import Keep
 from agentcache.tiers.stores import file
 from agentcache.tiers.stores.catalogue import Catalogue
 from agentcache.tiers.stores.file import FileStore, disk_limit_bytes, open_file_store
-from agentcache.tiers.stores.folder import MARK
+from agentcache.tiers.stores.folder import MARK, StoreFolder
 from tests.stores import data_of, name_of
 
 CAP = 2 << 20
@@ -115,7 +115,8 @@ def test_file_full_disk_finds_no_room_and_recovers(tmp_path: Path, monkeypatch: 
     with closing(open_file_store(tmp_path, CAP)) as store:
         fill(store, NAMES[0])
         with monkeypatch.context() as patch:
-            patch.setattr(Catalogue, "change", failing(lmdb.DiskError("no space left on the device")))
+            patch.setattr(Catalogue, "change", failing(lmdb.Error("input/output error")))
+            patch.setattr(StoreFolder, "lacks", lambda _, want_bytes: want_bytes > 0)
             assert store.put([(NAMES[1], b"a"), (NAMES[2], b"b")], Keep.LOOSE) == [False, False]
         assert store.exists(NAMES[:3]) == [True, False, False]
         fill(store, NAMES[1])
