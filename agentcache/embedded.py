@@ -113,6 +113,7 @@ class EmbeddedServer:
         self._binary = binary
         self._turn = threading.Lock()
         self._own: GuardedProcess | None = None
+        self._closed = False
         self._socket = _socket_path(folder)
 
     @property
@@ -137,6 +138,8 @@ class EmbeddedServer:
                     deadline = self._clock.now_ns() + START_NS
                 elif started and not self.owned:
                     raise self._failed("ended as soon as it was started")
+                elif self._closed:
+                    raise self._failed("is closed")
                 elif not self.owned:
                     started = self._start_where_free()
                 if self._clock.now_ns() > deadline:
@@ -144,8 +147,9 @@ class EmbeddedServer:
                 time.sleep(PAUSE_S)
 
     def close(self) -> None:
-        """Stop the server where it is ours. Idempotent."""
+        """Stop the server where it is ours, for good. Idempotent."""
         with self._turn:
+            self._closed = True
             if self._own:
                 self._own.stop()
 

@@ -12,6 +12,7 @@ from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.faulty import FaultyStore
 from agentcache.tiers.stores.file import open_file_store
 from agentcache.tiers.stores.memory import MemoryStore
+from agentcache.tiers.stores.redis import open_redis_store
 from agentcache.types import FULL
 
 MakeStore = Callable[[Path, int], BlobStore]
@@ -41,10 +42,15 @@ def faultless(_: Path, capacity_bytes: int) -> BlobStore:
     return FaultyStore(MemoryStore(capacity_bytes), random.Random(0))
 
 
+def redis(folder: Path, capacity_bytes: int) -> BlobStore:
+    return open_redis_store("", capacity_bytes, folder / "valkey")
+
+
 STORES: dict[str, StoreCase] = {
     "memory": StoreCase(memory),
     "faulty": StoreCase(faultless),
     "file": StoreCase(lambda folder, capacity_bytes: open_file_store(folder / "store", capacity_bytes)),
+    "redis": StoreCase(redis, smallest_bytes=2 << 20),
 }
 
 

@@ -110,6 +110,8 @@ def test_server_answers_on_a_socket_of_ours_alone_and_is_gone_after_close(tmp_pa
     server.close()
     assert is_gone(number)
     assert not server.owned
+    with pytest.raises(CacheError, match="is closed"):
+        server.ensure()
 
 
 @pytest.mark.parametrize("death", DEATHS)
@@ -128,8 +130,9 @@ def test_second_process_joins_and_takes_over_with_the_data_intact(tmp_path: Path
     first = number_of(server)
     with client(server) as line:
         line.set("kept", "yes")
-    server.close()  # not ours: it goes on
-    assert number_of(server) == first
+    passing = open_embedded(tmp_path, KEPT, CLOCK)
+    passing.close()  # not its own: it goes on
+    assert number_of(passing) == first
     process.communicate("\n")
     until(lambda: is_gone(first))
     server.ensure()

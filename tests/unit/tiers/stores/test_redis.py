@@ -361,3 +361,14 @@ def test_lives_rise_by_use_and_classes_never_meet() -> None:
         last = lives.next_ms(Keep.LOOSE)
     assert last == DAY_MS + AHEAD_MS
     assert lives.next_ms(Keep.REFERENCED) > last + 6 * DAY_MS
+
+
+def test_reading_renews_a_loose_life_and_shortens_no_referenced_one(serve: MakeServer) -> None:
+    server = serve()
+    with closing(open_redis_store(server.url, 0, HERE)) as store, server.client() as line:
+        store.put([(NAMES[0], b"referenced")], Keep.REFERENCED)
+        store.put([(NAMES[1], b"loose")], Keep.LOOSE)
+        line.pexpire(NAMES[1], 1000)
+        store.get(NAMES[:2])
+        assert line.pttl(NAMES[0]) > 7 * DAY_MS
+        assert line.pttl(NAMES[1]) > 1000
