@@ -9,7 +9,7 @@ on the calling thread alone: torch would keep a pool of workers for each thread 
 """
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -129,6 +129,7 @@ class SlotTensors:
     def __init__(self, parts: Sequence[Tensor], names: Sequence[str]) -> None:
         self._tensors = dict(zip(names, parts, strict=True))
         self._rows = [_rows(part) for part in parts]
+        self._arrays = [rows.numpy() for rows in self._rows if rows.is_cpu]
         widths = [rows.shape[1] for rows in self._rows]
         self._edges: list[int] = [0, *np.cumsum(widths, dtype=np.int64).tolist()]
         self._layout = " ".join(_described(name, part) for name, part in self._tensors.items())
@@ -183,25 +184,31 @@ class SlotTensors:
             raise CacheError(
                 Kind.BAD_CONFIG, "only pools of one layout can exchange slots", layout=self.layout
             )
-        ours, theirs = self._rows[part], target._rows[part]
-        for start, end in _runs(slots, target_slots):
-            first, to = int(slots[start]), int(target_slots[start])
-            _copy(ours[first : first + end - start], theirs[to : to + end - start])
+        runs = _runs(slots, target_slots)
+        if self._arrays and target._arrays:
+            for first, to, count in runs:
+                target._arrays[part][to : to + count] = self._arrays[part][first : first + count]
+            return
+        for first, to, count in runs:
+            rows = self._rows[part][first : first + count]
+            target._rows[part][to : to + count].copy_(rows, non_blocking=True)
 
     def read(self, slot: int) -> bytes:
         """A copy of all parts of one slot. On a CUDA device it waits for the current stream."""
-        rows = [part[slot] for part in self._rows]
-        if self.device.type != "cpu":
-            rows = [torch.cat(rows).cpu()]
-        return b"".join(row.numpy().data for row in rows)
+        if self._rows and not self._arrays:
+            return torch.cat([rows[slot] for rows in self._rows]).cpu().numpy().tobytes()
+        return b"".join(array[slot].data for array in self._arrays)
 
     def write(self, slot: int, payload: bytes | memoryview) -> None:
         """Fill one slot. Caller: `payload` has `slot_bytes` bytes."""
-        if not self._rows:
-            return
-        whole = torch.from_numpy(np.frombuffer(payload, dtype=np.uint8).copy()).to(self.device)
-        for rows, (start, end) in zip(self._rows, pairwise(self._edges), strict=True):
-            _copy(whole[start:end], rows[slot])
+        whole = np.frombuffer(payload, dtype=np.uint8)
+        pieces = [whole[start:end] for start, end in pairwise(self._edges)]
+        for array, piece in zip(self._arrays, pieces, strict=False):
+            array[slot] = piece
+        if self._rows and not self._arrays:
+            on_device = torch.split(torch.from_numpy(whole.copy()).to(self.device), [p.size for p in pieces])
+            for rows, part in zip(self._rows, on_device, strict=True):
+                rows[slot].copy_(part)
 
     def twin(self, slots: int, pinned: bool) -> "SlotTensors":
         """The same parts in host memory with `slots` slots of NaN. `pinned`: copies to CUDA devices need not wait.
@@ -273,17 +280,16 @@ def _described(name: str, part: Tensor) -> str:
     return f"{name}:{str(part.dtype).removeprefix('torch.')}[{shape}]"
 
 
-def _runs(slots: Slots, target_slots: Slots) -> Iterator[tuple[int, int]]:
-    """Where slots are consecutive in both. `[start, end)` into the two arrays."""
+def _runs(slots: Slots, target_slots: Slots) -> list[tuple[int, int, int]]:
+    """Runs of slots that are consecutive on both sides: the first here, the first there, and how many."""
+    if not slots.size:
+        return []
     cuts = np.flatnonzero((np.diff(slots) != 1) | (np.diff(target_slots) != 1)) + 1
-    return pairwise([0, *cuts.tolist(), slots.size] if slots.size else [])
-
-
-def _copy(source: Tensor, target: Tensor) -> None:
-    if source.is_cpu and target.is_cpu:
-        np.copyto(target.numpy(), source.numpy())
-    else:
-        target.copy_(source, non_blocking=True)
+    edges = np.concatenate([[0], cuts, [slots.size]])
+    starts = edges[:-1]
+    return list(
+        zip(slots[starts].tolist(), target_slots[starts].tolist(), np.diff(edges).tolist(), strict=True)
+    )
 
 
 def _index(slots: Slots, pages: Tensor) -> Tensor:
