@@ -15,15 +15,20 @@ import numpy as np
 import pytest
 import torch
 
+from agentcache.clock import SystemClock
+from agentcache.keys import page_hashes
 from agentcache.pools.buffers import KvLayout, PageBuffers, SlotTensors, TensorLayout
 from agentcache.pools.sidecars import SidecarPool, followers, with_sidecars
 from agentcache.pools.slots import SlotPool
 from agentcache.tiers.api import Transfer
+from agentcache.tiers.external import StoredTier
 from agentcache.tiers.host import HostTier
 from agentcache.tiers.lanes import InlineLane, Lane, ThreadLane
+from agentcache.tiers.stores.memory import MemoryStore
 from agentcache.tree.api import CoreConfig
 from agentcache.types import (
     FULL,
+    NO_SLOTS,
     SWA,
     Boundary,
     ComponentName,
@@ -40,7 +45,7 @@ from agentcache.types import (
 from tests.builders import CORES, pages_of, slots_of
 from tests.lanes import FailingLane
 
-DEVICE, HOST = TierName.DEVICE, TierName.HOST
+DEVICE, HOST, EXTERNAL = TierName.DEVICE, TierName.HOST, TierName.EXTERNAL
 PAGE, PAGES, SLOTS = 4, 6, 12
 LENGTH = PAGES * PAGE
 KEY = pages_of("abcdef", PAGE)
@@ -239,6 +244,35 @@ def test_without_a_sidecar_a_piece_is_not_on_the_device(core: str, step: int) ->
     assert world.load() != ()
     assert world.held(DEVICE) == payloads
     world.check()
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_they_travel_to_an_external_store_and_back(core: str) -> None:
+    """As one object a slot, so that none comes back without them."""
+    world = World(core, InlineLane())
+    payloads = world.compute()
+    tier = StoredTier(MemoryStore(1 << 20), world.bytes, PAGE, SystemClock())
+    hashes = tuple(page_hashes(KEY, PAGE))
+    planned = world.core.plan_backup(world.boundary(DEVICE), DEVICE, EXTERNAL, world.tick())
+    assert planned.job
+    tier.submit_store(Transfer(planned.job, planned.job.pieces, hashes))
+    tier.drain()
+    (stored,) = tier.poll()
+    world.core.commit(planned.job, stored.landed, world.tick())
+    wanted = [replace(piece, slots=NO_SLOTS) for piece in planned.job.pieces]
+    slots = [world.alloc(piece.component, HOST, piece.slots.size) for piece in planned.job.pieces]
+    targets = tuple(replace(piece, slots=taken) for piece, taken in zip(wanted, slots, strict=True))
+    tier.submit_load(Transfer(Job(-1, EXTERNAL, HOST, tuple(wanted)), targets, hashes))
+    tier.drain()
+    (loaded,) = tier.poll()
+    assert {
+        (piece.component, piece.start + (place + 1) * PAGE): world.bytes[
+            PoolName(piece.component, HOST)
+        ].read(slot)
+        for piece in loaded.landed
+        for place, slot in enumerate(piece.slots.tolist())
+    } == payloads
+    tier.close()
 
 
 @pytest.mark.parametrize("core", CORES)
