@@ -244,11 +244,11 @@ class Driver:
 
     # moving
 
-    def plan(self, planned: Planned, key: Key, boundary: Boundary) -> Planned:
+    def plan(self, planned: Planned, key: Key, boundary: Boundary, must_fit: bool = False) -> Planned:
         """Take note of a plan: its job, and the lease on what the device has of the region already."""
         if planned.lease is not None:
             self.leases[planned.lease] = self._partial(planned.lease, key, boundary)
-        self.apply(planned.effects)
+        self.apply(planned.effects, must_fit)
         if planned.job is not None and planned.job.number not in self.flights:
             self._depart(planned.job, must_fit=False)
         self.watch(self)
@@ -268,6 +268,12 @@ class Driver:
     def backup(self, key: Key, target: TierName = TierName.HOST) -> Planned:
         at = self.peek(key).device
         return self.plan(self.core.plan_backup(at, TierName.DEVICE, target, self.tick()), key, at)
+
+    def back_up_what_fits(self, key: Key, room: dict[ComponentName, int] | None = None) -> Planned:
+        """Copy to the host what finds room there: the true room, or less of it."""
+        at, free = self.peek(key).device, self.room() if room is None else room
+        planned = self.core.plan_backup(at, TierName.DEVICE, TierName.HOST, self.tick(), free)
+        return self.plan(planned, key, at, must_fit=True)
 
     def load(self, key: Key) -> Planned:
         at = self.peek(key).any_tier

@@ -151,12 +151,24 @@ class Lookup(Protocol):
 class Tiering(Protocol):
     """Copies between tiers, planned by region and committed by what landed."""
 
-    def plan_backup(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
+    def plan_backup(
+        self,
+        boundary: Boundary,
+        source: TierName,
+        target: TierName,
+        now_ns: int,
+        room: dict[ComponentName, int] | None = None,
+    ) -> Planned:
         """Name the pieces of the regions at `boundary` that are on `source` and not on `target`, and protect them.
 
-        With target EXTERNAL residency is not in the tree: all pieces on `source` are named.
+        With target EXTERNAL residency is not in the tree: all pieces on `source` are named, and `room` is ignored.
+        With `room`, as in `evict`, only those that fit are: into it and what this call frees on the host.
 
-        Errors  STALE_BOUNDARY; BAD_INSERT when that is no way down between tiers that are there
+        Caller       votes again after a plan with `room`: what it drops makes `boundary` stale
+        Implementer  asks for room piece by piece, FULL before the others, each from the shallowest on; on a full host
+                     the lowest ranked piece of that component makes way as for a demotion (design §7), but none of
+                     the regions at `boundary`; its Free precedes the Move; what finds no room is left out
+        Errors       STALE_BOUNDARY; BAD_INSERT when that is no way down between tiers that are there
         """
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:

@@ -6,6 +6,7 @@ import pytest
 
 from agentcache.errors import Kind
 from agentcache.keys import page_hashes
+from agentcache.tree.api import Order, OrderBase
 from agentcache.types import FULL, MAMBA, NO_SLOTS, SWA, Emit, EventKind, Insert, TierName
 from tests.builders import interval, pages_of, slots_of, state
 from tests.contract.conftest import Drive
@@ -183,10 +184,10 @@ def test_a_graft_counts_as_a_use_with_ground_and_without(drive: Drive) -> None:
 
 
 def test_priority_rises_along_the_path_of_a_graft(drive: Drive) -> None:
-    driver = drive(page=4, order="session", base="priority")
-    for letters in ("ab", "pq"):
-        driver.insert(pages_of(letters, 4))
+    driver = drive(page=4, order=Order.SESSION, base=OrderBase.PRIORITY)
+    driver.insert(pages_of("ab", 4))
     driver.insert(pages_of("ab", 4), full_from=8, priority=2)
+    driver.insert(pages_of("pq", 4), priority=1)
     driver.evict(FULL, 2)
     assert [driver.depth(pages_of(letters, 4)) for letters in ("ab", "pq")] == [8, 0]
 

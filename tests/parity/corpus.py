@@ -31,6 +31,7 @@ KEPT_BYTES = 600_000
 PAGE = 32
 LONGEST_PROMPT = 50 * PAGE
 _WORDS = re.compile(r"\w+|[^\w\s]")
+_OPTION = re.compile(r" (?:insert|backup) .*?( (?:from|room))=")
 _FEATURE = re.compile(r"\b([a-z_]+)[=:(@]([a-z_>:]+|-)")
 
 
@@ -90,7 +91,7 @@ def features(text: str) -> set[str]:
     for line in lines[2:]:
         asked, arrow, answer = line.partition(" => ")
         if arrow:
-            method = asked.split(" ", 2)[1]
+            method = asked.split(" ", 2)[1] + "".join(_OPTION.findall(asked))
             words = [f"{name}={value}" for name, value in _FEATURE.findall(answer)]
             found |= {f"{method} {word}" for word in words}
             found |= {f"{method} {word} {order}" for word in words if method in ("evict", "commit")}

@@ -47,6 +47,7 @@ class Author(Misuse):
             (2.0 if ert else 0.2, self._press),
             (1.0 if ert else 0.2, self._share),
             (1.0 if host else 0.1, self._backup),
+            (1.5 if host else 0.1, self._write_through),
             (1.0 if host else 0.1, self._load),
             (1.5 if host else 0.0, self._commit),
             (0.7 if host else 0.0, self._sink),
@@ -73,6 +74,7 @@ class Author(Misuse):
             (host, self._sink),
             (host, self._commit),
             (0.3 * host, self._put_away),
+            (host, self._write_through),
         ]
 
     def ops(self) -> Iterator[Op]:
@@ -227,7 +229,24 @@ class Author(Misuse):
             route = self._chance.choice(
                 [("device", "host"), ("device", "host"), ("device", "external"), ("host", "external")]
             )
-            yield self._op("backup", at=self._name(), source=route[0], target=route[1])
+            room = self._chance.choice([None, None, "all", "all", "0", "1", "unsaid"])
+            yield self._op("backup", at=self._name(), source=route[0], target=route[1], room=room)
+
+    def _write_through(self) -> Iterator[Op]:
+        """What was just published or found is copied as far as the host has room or makes it, again and again."""
+        chance = self._chance
+        for _ in range(chance.choice([1, 2, 2, 5])):
+            word = self._word()
+            if chance.random() < 0.7:
+                yield from self._room_for(word, 0, TierName.DEVICE)
+                yield self._offer(word, "", 0, TierName.DEVICE)
+            found = self._op(chance.choice(["match", "match", "peek"]), key=word, limit=self._tokens(word))
+            yield found
+            at, room = f"{found.number}.{chance.choice('dda')}", chance.choice(["all", "all", "all", "1"])
+            backup = self._op("backup", at=at, source="device", target="host", room=room)
+            yield backup
+            if chance.random() < 0.8:
+                yield from self._landed(f"{backup.number}.")
 
     def _load(self) -> Iterator[Op]:
         """Up again: mostly what a key has, sometimes a boundary above that may not vote."""

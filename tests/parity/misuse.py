@@ -53,6 +53,7 @@ class Misuse(Vocabulary):
             ("insert", words | {"tier": "device", "from": far}),
             ("evict", {"component": self._component(), "tier": "device", "want": far}),
             ("evict", {"component": FULL, "tier": "device", "want": 3, "room": far}),
+            ("backup", {"at": self._name(), "source": "device", "target": "host", "room": far}),
             ("release", {"session": session, "through": far, "mode": ReleaseMode.PREVIEW}),
             (
                 "reference",

@@ -97,10 +97,17 @@ class PairCore:
 
     # -- Tiering
 
-    def plan_backup(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
+    def plan_backup(
+        self,
+        boundary: Boundary,
+        source: TierName,
+        target: TierName,
+        now_ns: int,
+        room: dict[ComponentName, int] | None = None,
+    ) -> Planned:
         return self._ask(
             "plan_backup",
-            lambda core, its: core.plan_backup(its.boundary(boundary), source, target, now_ns),
+            lambda core, its: core.plan_backup(its.boundary(boundary), source, target, now_ns, room),
         )
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:

@@ -161,14 +161,13 @@ class Player:
         return None
 
     def _do_evict(self, words: Words) -> object:
-        counts = (word.split(":") for word in words["room"].split(",") if word)
-        room = {ComponentName(name): int(count) for name, count in counts}
         component, tier = ComponentName(words["component"]), TierName(words["tier"])
-        return self.core.evict(component, tier, int(words["want"]), room, int(words["now"]))
+        return self.core.evict(component, tier, int(words["want"]), _room(words["room"]), int(words["now"]))
 
     def _do_backup(self, words: Words) -> object:
         at, route = self._names.boundary(words["at"]), (TierName(words["source"]), TierName(words["target"]))
-        return self.core.plan_backup(at, *route, int(words["now"]))
+        room = _room(words["room"]) if "room" in words else None
+        return self.core.plan_backup(at, *route, int(words["now"]), room)
 
     def _do_load(self, words: Words) -> object:
         at, route = self._names.boundary(words["at"]), (TierName(words["source"]), TierName(words["target"]))
@@ -209,6 +208,12 @@ class Player:
 def _namespace(words: Words) -> Namespace:
     fields = ("tenant_salt", "model", "adapter", "dtype", "layout")
     return Namespace(**{name: unquote(words[name]) for name in fields})
+
+
+def _room(text: str) -> dict[ComponentName, int]:
+    """What `recorder.room_text` wrote."""
+    counts = (word.split(":") for word in text.split(",") if word)
+    return {ComponentName(name): int(count) for name, count in counts}
 
 
 def _pieces(text: str) -> tuple[Piece, ...]:

@@ -180,16 +180,23 @@ class RecordingCore:
     def evict(
         self, component: ComponentName, tier: TierName, want: int, room: dict[ComponentName, int], now_ns: int
     ) -> Evicted:
-        rooms = ",".join(f"{name}:{count}" for name, count in room.items())
-        words = f"now={now_ns} component={component} tier={tier} want={want} room={rooms}"
+        words = f"now={now_ns} component={component} tier={tier} want={want} room={room_text(room)}"
         return self._record(f"evict {words}", lambda: self.core.evict(component, tier, want, room, now_ns))
 
     # -- Tiering
 
-    def plan_backup(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
-        words = f"now={now_ns} at={self._names.boundary(boundary)} source={source} target={target}"
+    def plan_backup(
+        self,
+        boundary: Boundary,
+        source: TierName,
+        target: TierName,
+        now_ns: int,
+        room: dict[ComponentName, int] | None = None,
+    ) -> Planned:
+        fits = "" if room is None else f" room={room_text(room)}"
+        words = f"now={now_ns} at={self._names.boundary(boundary)} source={source} target={target}{fits}"
         return self._record(
-            f"backup {words}", lambda: self.core.plan_backup(boundary, source, target, now_ns)
+            f"backup {words}", lambda: self.core.plan_backup(boundary, source, target, now_ns, room)
         )
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
@@ -255,6 +262,10 @@ class RecordingCore:
             self._write(f"{line} {asked} => {said} | {state_text(asked, self.core, self._epoch)}")
         self._names.learn(line, answer)
         return answer
+
+
+def room_text(room: dict[ComponentName, int]) -> str:
+    return ",".join(f"{name}:{count}" for name, count in room.items())
 
 
 def state_text(asked: str, core: UnifiedTreeCore, epoch: int) -> str:

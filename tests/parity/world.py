@@ -187,18 +187,22 @@ class World(Lookups):
             self.old_leases = {words["lease"]: self.leases.pop(words["lease"])}
 
     def _do_evict(self, op: Op, words: dict[str, str]) -> None:
-        known = {spec.name: self.stock.free(spec.name, TierName.HOST) for spec in self.config.specs}
-        if words.get("room") == "unsaid":
-            known = {}
-        elif words.get("room", "all") != "all":
-            known = {name: int(words["room"]) for name in known}
         component, tier = ComponentName(words["component"]), TierName(words["tier"])
-        answer = self.core.evict(component, tier, int(words["want"]), known, self.now)
+        room = self._room(words.get("room", "all"))
+        answer = self.core.evict(component, tier, int(words["want"]), room, self.now)
         self._apply(op, answer.effects)
+
+    def _room(self, said: str) -> dict[ComponentName, int]:
+        """The free slots on the host (`all`), another number of each, or nothing (`unsaid`)."""
+        known = {spec.name: self.stock.free(spec.name, TierName.HOST) for spec in self.config.specs}
+        if said == "all":
+            return known
+        return {} if said == "unsaid" else {name: int(said) for name in known}
 
     def _do_backup(self, op: Op, words: dict[str, str]) -> None:
         source, target = TierName(words.get("source", "device")), TierName(words["target"])
-        planned = self.core.plan_backup(self.boundary(words["at"]), source, target, self.now)
+        room = self._room(words["room"]) if "room" in words else None
+        planned = self.core.plan_backup(self.boundary(words["at"]), source, target, self.now, room)
         self._apply(op, planned.effects)
 
     def _do_load(self, op: Op, words: dict[str, str]) -> None:

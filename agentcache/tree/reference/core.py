@@ -9,6 +9,7 @@ from agentcache.tree.api import CoreConfig, Order
 from agentcache.tree.reference import checking
 from agentcache.tree.reference.alone import alone
 from agentcache.tree.reference.arguments import demand_numbers, demand_wait, room_of, saturated
+from agentcache.tree.reference.backing import plan_fitting
 from agentcache.tree.reference.changes import Changes
 from agentcache.tree.reference.closing import demote_released, drop_released
 from agentcache.tree.reference.component import TreeComponent, component_for
@@ -19,6 +20,7 @@ from agentcache.tree.reference.leases import LeaseTable
 from agentcache.tree.reference.markers import MarkerBook, held_slots
 from agentcache.tree.reference.matching import match
 from agentcache.tree.reference.node import path_to
+from agentcache.tree.reference.rooms import HostRoom
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.viewing import snapshot, stats
 from agentcache.tree.shapes import demand_shape
@@ -120,7 +122,14 @@ class ReferenceCore:
 
     # -- Tiering
 
-    def plan_backup(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
+    def plan_backup(
+        self,
+        boundary: Boundary,
+        source: TierName,
+        target: TierName,
+        now_ns: int,
+        room: dict[ComponentName, int] | None = None,
+    ) -> Planned:
         self._trie.begin(now_ns)
         node = self._trie.node(boundary)
         routes = ((DEVICE, HOST), (DEVICE, EXTERNAL), (HOST, EXTERNAL))
@@ -129,8 +138,14 @@ class ReferenceCore:
                 Kind.BAD_INSERT, "a backup goes down to a tier that is there", source=source, target=target
             )
         changes = Changes()
-        job = self._jobs.plan_region(node, source, target, changes)
-        return Planned(job, None, changes.effects(False))
+        if room is None or target is not HOST:
+            job = self._jobs.plan_region(node, source, target, changes)
+        else:
+            self._markers.advance(now_ns)
+            free = HostRoom(self._trie, room_of(room), changes)
+            job = plan_fitting(self._trie, self._jobs, node, free, changes)
+        self._close_call(changes)
+        return Planned(job, None, changes.effects(self._config.emit_events))
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
         self._trie.begin(now_ns)

@@ -3,8 +3,8 @@
 from agentcache.tree.api import WritePolicy
 from agentcache.tree.reference.changes import Changes
 from agentcache.tree.reference.jobs import JobTable
-from agentcache.tree.reference.node import Node, is_prefix
-from agentcache.tree.reference.ranking import protected
+from agentcache.tree.reference.node import Node
+from agentcache.tree.reference.rooms import HostRoom, cascaded
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.vote import cut_off, deepest_votable, votes
 from agentcache.types import FULL, ComponentName, TierName
@@ -28,7 +28,7 @@ class Eviction:
         self._jobs = jobs
         self._component = component
         self._tier, room = where
-        self._room = dict(room)  # free host slots, less those promised in this call
+        self._room = HostRoom(trie, room, changes)
         self._changes = changes
         self._freed = 0
         self._moving = 0
@@ -81,7 +81,7 @@ class Eviction:
 
         False: nothing left, because something below is only on its way and this page cannot go with it.
         """
-        aux = self._cascaded(node, FULL, self._tier, demoted=False)
+        aux = cascaded(self._trie, node, FULL, self._tier, demoted=False)
         backed = self._tier is DEVICE and node.has(FULL, HOST)
         if self._tier is DEVICE and not backed and self._demotes(node, FULL):
             self._ranking.going.add(node)
@@ -106,7 +106,7 @@ class Eviction:
         for node in self._interval(victim):
             demoted = self._give_up(node, self._component)
             follow = self._give_up if demoted else self._lose  # what it takes along shares its fate
-            for name in self._cascaded(node, self._component, self._tier, demoted):
+            for name in cascaded(self._trie, node, self._component, self._tier, demoted):
                 follow(node, name)
 
     def _interval(self, victim: Node) -> list[Node]:
@@ -147,40 +147,11 @@ class Eviction:
         self._leaving.append((node, name))
 
     def _demotes(self, node: Node, name: ComponentName) -> bool:
-        """Take one host slot for this piece, making room below it in rank; False when it cannot be had."""
+        """Whether one host slot is to be had for this piece."""
         config = self._trie.config
         if config.write_policy is not WritePolicy.WRITE_BACK or not config.host_tier:
             return False
-        if not self._room.get(name, 0):
-            self._make_room(node, name)
-        if not self._room.get(name, 0):
-            return False
-        self._room[name] -= 1
-        return True
-
-    def _make_room(self, node: Node, name: ComponentName) -> None:
-        """Evict one lower ranked piece from the host; any, when host data below would lose its path."""
-        lowest = self._ranking.best(name, HOST)
-        if lowest is None or (name == FULL and any(is_prefix(lowest, at) for at, _ in self._leaving)):
-            return  # nothing may go, or what is about to move would lose its path
-        carries = name == FULL and any(
-            cell.slots for below in node.children.values() for cell in below.cells.values()
-        )
-        if carries or self._ranking.precedes(lowest, node, name):
-            for other in [*self._cascaded(lowest, name, HOST, demoted=False), name]:
-                self._room[other] = self._room.get(other, 0) + 1
-                self._trie.lose(lowest, other, HOST, self._changes)
-
-    def _cascaded(
-        self, node: Node, name: ComponentName, tier: TierName, demoted: bool
-    ) -> list[ComponentName]:
-        """The aux components at this page that lose their copy on `tier` with `name`."""
-        others = [component.spec for component in self._trie.components if component.name not in (FULL, name)]
-        return [
-            other
-            for other in self._trie.component(name).cascade(others, demoted)
-            if node.has(other, tier) and not protected(node, other, tier)
-        ]
+        return self._room.take(node, name, self._leaving)
 
     # -- tails beyond the deepest boundary that votes
 
@@ -215,7 +186,7 @@ class Eviction:
             and (referenced or not node.cells[FULL].references)
         ):
             above = node.above
-            for name in self._cascaded(node, FULL, self._tier, demoted=False):
+            for name in cascaded(self._trie, node, FULL, self._tier, demoted=False):
                 self._lose(node, name)
             self._lose(node, FULL)
             node = above

@@ -1,6 +1,7 @@
 //! `TreeCore`: the tree contract of `agentcache/tree/api.py`, call by call.
 
 use crate::arena::{NodeId, ORIGIN};
+use crate::backing::plan_fitting;
 use crate::changes::Changes;
 use crate::check;
 use crate::closing::{demote_released, drop_released};
@@ -12,6 +13,7 @@ use crate::insert;
 use crate::jobs::{JobTable, demand_region, device_end};
 use crate::leases::LeaseTable;
 use crate::markers::MarkerBook;
+use crate::rooms::HostRoom;
 use crate::trie::Trie;
 use crate::values::{
     Boundary, Committed, Evicted, Inserted, Key, Locked, MatchResult, NamespaceId, Offer, PageHash, Piece,
@@ -137,7 +139,8 @@ impl TreeCore {
         boundary: Boundary,
         source: Tier,
         target: Tier,
-        _now_ns: i64,
+        now_ns: i64,
+        room: Option<&[i64]>,
     ) -> Result<Planned> {
         self.trie.tick += 1;
         let node = self.locate(&boundary)?;
@@ -147,9 +150,17 @@ impl TreeCore {
             return Err(Error::new(Kind::BadInsert, "a backup goes down to a tier that is there"));
         }
         let mut changes = Changes::default();
-        let job = self.jobs.plan_region(&mut self.trie, node, (source, target), &mut changes);
-        self.trie.trim_marks();
-        Ok(Planned { job, lease: None, effects: changes.effects(false, &[]) })
+        let job = match room.filter(|_| target == Tier::Host) {
+            None => self.jobs.plan_region(&mut self.trie, node, (source, target), &mut changes),
+            Some(free) => {
+                self.trie.advance(now_ns);
+                let room = HostRoom::new(free, now_ns);
+                plan_fitting(&mut self.trie, &mut self.jobs, node, room, &mut changes)
+            }
+        };
+        self.close_call(&mut changes);
+        let effects = changes.effects(self.trie.config.emit_events, self.trie.config.tiers());
+        Ok(Planned { job, lease: None, effects })
     }
 
     pub fn plan_load(

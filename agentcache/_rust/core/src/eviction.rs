@@ -5,8 +5,8 @@ use hashbrown::HashSet;
 
 use crate::arena::{FULL, NodeId, NodeKey, ORIGIN};
 use crate::changes::Changes;
-use crate::config::Rule;
 use crate::jobs::{JobTable, Place, Terms};
+use crate::rooms::{Guest, HostRoom, cascaded};
 use crate::trie::Trie;
 use crate::values::Tier;
 
@@ -31,8 +31,7 @@ pub struct Eviction<'a> {
     jobs: &'a mut JobTable,
     changes: &'a mut Changes,
     asked: Asked,
-    /// Free host slots, less those promised in this call.
-    room: Vec<i64>,
+    room: HostRoom,
     /// Whether a device copy may go down instead of being dropped: then pages are taken one by one.
     demoting: bool,
     freed: i64,
@@ -57,7 +56,7 @@ impl<'a> Eviction<'a> {
             jobs,
             changes,
             asked,
-            room: room.iter().map(|free| (*free).max(0)).collect(),
+            room: HostRoom::new(room, asked.now_ns),
             demoting,
             freed: 0,
             moving: 0,
@@ -155,7 +154,7 @@ impl<'a> Eviction<'a> {
     /// FULL leaves the tier from `end` on, with every aux piece there; answers the node that ends at `end` now.
     fn lose_tail(&mut self, id: NodeId, end: u32) -> NodeId {
         let above = self.trie.cut(id, end);
-        for component in self.cascaded(id, FULL, self.asked.tier, false) {
+        for component in cascaded(self.trie, id, FULL, self.asked.tier, false) {
             self.lose(id, component);
         }
         self.lose(id, FULL);
@@ -166,7 +165,7 @@ impl<'a> Eviction<'a> {
     ///
     /// False: nothing left, because something below is only on its way and this page cannot go with it.
     fn leave_page(&mut self, id: NodeId) -> bool {
-        let aux = self.cascaded(id, FULL, DEVICE, false);
+        let aux = cascaded(self.trie, id, FULL, DEVICE, false);
         let backed = self.trie.has(id, FULL, HOST);
         if !backed && self.demotes(id, FULL) {
             self.trie.set_going(id, true);
@@ -196,7 +195,7 @@ impl<'a> Eviction<'a> {
     fn take_piece(&mut self, victim: NodeId) {
         for id in self.interval(victim) {
             let demoted = self.give_up(id, self.asked.component);
-            for component in self.cascaded(id, self.asked.component, self.asked.tier, demoted) {
+            for component in cascaded(self.trie, id, self.asked.component, self.asked.tier, demoted) {
                 // What it takes along shares its fate.
                 if demoted {
                     self.give_up(id, component);
@@ -273,59 +272,10 @@ impl<'a> Eviction<'a> {
         self.leaving.push((id, component));
     }
 
-    /// Take one host slot for this piece, making room below it in rank; false when it cannot be had.
+    /// Whether one host slot is to be had for this piece.
     fn demotes(&mut self, id: NodeId, component: usize) -> bool {
-        if !self.demoting {
-            return false;
-        }
-        if self.room[component] <= 0 {
-            self.make_room(id, component);
-        }
-        let fits = self.room[component] > 0;
-        self.room[component] -= i64::from(fits);
-        fits
-    }
-
-    /// Evict one lower ranked page or state from the host; any, when host data below would lose its path.
-    fn make_room(&mut self, id: NodeId, component: usize) {
-        let Some(lowest) = self.trie.best(component, HOST, self.asked.now_ns) else { return };
-        let on_the_way = |at: &Place| at.0 == lowest;
-        let above = !self.leaving.is_empty() && self.trie.is_prefix(lowest, id);
-        if component == FULL && (above || self.leaving.iter().any(on_the_way)) {
-            return; // what is about to move would lose its path
-        }
-        let carries = component == FULL && self.trie.arena.node(id).children > 0;
-        if !carries && !self.trie.goes_before(lowest, id, component) {
-            return;
-        }
-        if !self.trie.is_state(component) {
-            self.trie.cut(lowest, self.trie.end(lowest) - self.trie.config.page_tokens);
-        }
-        let mut others = self.cascaded(lowest, component, HOST, false);
-        others.push(component);
-        for other in others {
-            self.room[other] = self.room[other].saturating_add(1);
-            self.trie.lose(lowest, other, HOST, self.changes);
-        }
-    }
-
-    /// The aux components that lose their copy on `tier` here with `component`.
-    fn cascaded(&self, id: NodeId, component: usize, tier: Tier, demoted: bool) -> Vec<usize> {
-        let rules = &self.trie.config.rules;
-        let along = |other: &usize| match (rules[component], rules[*other]) {
-            (Rule::Path, _) => true,
-            (Rule::Window { tokens }, Rule::Window { tokens: smaller }) => smaller <= tokens,
-            (Rule::Window { .. }, Rule::Checkpoint { .. }) => !demoted,
-            _ => false,
-        };
-        self.trie
-            .components()
-            .filter(|other| *other != FULL && *other != component)
-            .filter(along)
-            .filter(|other| {
-                self.trie.has(id, *other, tier) && !self.trie.arena.cell(id, *other).protected(tier)
-            })
-            .collect()
+        let guest = Guest { id, end: self.trie.end(id), component };
+        self.demoting && self.room.take(self.trie, guest, &self.leaving, self.changes)
     }
 
     // -- tails beyond the deepest boundary that votes

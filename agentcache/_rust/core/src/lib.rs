@@ -7,6 +7,7 @@
 
 mod anchors;
 mod arena;
+mod backing;
 mod changes;
 mod check;
 mod closing;
@@ -26,6 +27,7 @@ mod offers;
 mod paths;
 mod pieces;
 mod ranking;
+mod rooms;
 mod runs;
 mod settlement;
 mod trie;

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::arena::{Cell, FULL, NodeId, ORIGIN, Queued};
 use crate::config::{Order, OrderBase};
-use crate::heap::{Hall, Heap, Rank, Seats, tie};
+use crate::heap::{Hall, Heap, Rank, Seats};
 use crate::runs::SlotSet;
 use crate::trie::Trie;
 use crate::values::{Tier, Wait};
@@ -33,6 +33,9 @@ pub struct PoolIndex {
     /// When hinted candidates fall due.
     due: BinaryHeap<Reverse<(i64, NodeId)>>,
 }
+
+/// A page that may go: its node, where it ends, its rank.
+type Standing = (NodeId, u32, Rank);
 
 /// What a piece is worth at a moment, smallest goes first: released, by residual time, or waiting in the queue.
 type Urgency = (u8, i128);
@@ -238,8 +241,11 @@ impl Trie {
         }
     }
 
-    /// Hinted pieces that fall due until `now_ns` are ranked again. Time does not go back.
-    fn turn_due(&mut self, now_ns: i64) {
+    /// Time goes on, and never back: hinted pieces that fall due until `now_ns` are ranked again.
+    pub fn advance(&mut self, now_ns: i64) {
+        if self.config.order != Order::Ert {
+            return;
+        }
         self.ranked_ns = self.ranked_ns.max(now_ns);
         for component in self.components() {
             for tier in self.config.tiers() {
@@ -259,31 +265,31 @@ impl Trie {
 
     /// What is lowest ranked at `now_ns`; None when nothing may go.
     pub fn best(&mut self, component: usize, tier: Tier, now_ns: i64) -> Option<NodeId> {
-        if self.config.order == Order::Ert {
-            self.turn_due(now_ns);
-        }
+        self.advance(now_ns);
         self.settle();
         let heaps = &self.index[component][tier as usize].heaps;
         if self.config.order != Order::Ert {
             return heaps[0].top().map(|(id, _)| id);
         }
-        let tops = heaps.iter().filter_map(Heap::top);
-        tops.reduce(|best, other| if self.ahead_of(other, best) { other } else { best }).map(|(id, _)| id)
+        let tops = heaps.iter().filter_map(Heap::top).map(|(id, rank)| (id, self.end(id), rank));
+        tops.reduce(|best, other| if self.ahead_of(other, best) { other } else { best }).map(|(id, ..)| id)
     }
 
-    /// Whether `one` goes before `other` at the time of the running call, ties included.
-    pub fn goes_before(&self, one: NodeId, other: NodeId, component: usize) -> bool {
-        let ranked = |id: NodeId| (id, self.rank(id, component).1);
-        self.ahead_of(ranked(one), ranked(other))
+    /// Whether the last page of `one` goes before the page of another node that ends at `end`, at the time of the running
+    /// call, ties included.
+    pub fn goes_before(&self, one: NodeId, (other, end): (NodeId, u32), component: usize) -> bool {
+        let rank = |id: NodeId| self.rank(id, component).1;
+        self.ahead_of((one, self.end(one), rank(one)), (other, end, rank(other)))
     }
 
-    fn ahead_of(&self, one: (NodeId, Rank), other: (NodeId, Rank)) -> bool {
+    fn ahead_of(&self, one: Standing, other: Standing) -> bool {
         let order = if self.config.order == Order::Ert {
-            urgency(one.1, self.ranked_ns).cmp(&urgency(other.1, self.ranked_ns))
+            urgency(one.2, self.ranked_ns).cmp(&urgency(other.2, self.ranked_ns))
         } else {
-            one.1.cmp(&other.1)
+            one.2.cmp(&other.2)
         };
-        order.then_with(|| tie(&self.arena, other.0, one.0).cmp(&tie(&self.arena, one.0, other.0))).is_lt()
+        let tie = |at: Standing| (Reverse(at.1), self.arena.node(at.0).birth); // deeper first, then older
+        order.then_with(|| tie(one).cmp(&tie(other))).is_lt()
     }
 
     /// Candidates with their class and rank as the indexes have them, for `check`.

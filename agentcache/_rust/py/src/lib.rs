@@ -144,16 +144,19 @@ impl TreeCore {
 
     // -- Tiering
 
+    #[pyo3(signature = (boundary, source, target, now_ns, room=None))]
     fn plan_backup<'py>(
         &self,
         boundary: Object<'_, 'py>,
         source: Object,
         target: Object,
         now_ns: Object,
+        room: Option<&Bound<'py, PyAny>>,
     ) -> Built<'py> {
         let planned = self.run(boundary.py(), |tree, reader| {
-            let (source, target) = reader.route(source, target)?;
-            Ok(tree.core.plan_backup(reader.boundary(boundary)?, source, target, kept(now_ns)?)?)
+            let ((source, target), now_ns) = (reader.route(source, target)?, kept(now_ns)?);
+            let room = room.map(|room| reader.room(room)).transpose()?;
+            Ok(tree.core.plan_backup(reader.boundary(boundary)?, source, target, now_ns, room.as_deref())?)
         })?;
         self.build(boundary.py()).planned(planned)
     }

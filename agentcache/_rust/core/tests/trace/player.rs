@@ -143,7 +143,8 @@ impl Player {
         let (at, source, target) =
             (self.boundary(words.get("at")), tier(words, "source"), tier(words, "target"));
         let answer: Planned = if call.method == "backup" {
-            self.core.plan_backup(at, source, target, now)?
+            let room = words.get("room").map(|_| self.room(words));
+            self.core.plan_backup(at, source, target, now, room.as_deref())?
         } else {
             self.core.plan_load(at, source, target, now)?
         };

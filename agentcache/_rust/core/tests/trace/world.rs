@@ -246,14 +246,18 @@ impl World {
     fn evict(&mut self, choices: &mut Choices<'_>) -> Result<(), Error> {
         let component = choices.below(self.core.config().rules.len());
         let (tier, want) = (choices.one(&TREE_TIERS), i64::from(choices.one(&[1, 1, 2, 5, 60])));
-        let most = choices.one(&[i64::MAX, i64::MAX, 1, 0]);
-        let rooms = (0..self.core.config().rules.len())
-            .map(|name| most.min(self.stock.free(name, Tier::Host) as i64));
-        let room: Vec<i64> = rooms.collect();
+        let room = self.room(choices);
         let answer = self.core.evict(component, tier, want, &room, self.now)?;
         assert_eq!(answer.short, (want - answer.freed - answer.moving).max(0));
         self.apply(&answer.effects);
         Ok(())
+    }
+
+    /// The free slots on the host, or less.
+    fn room(&self, choices: &mut Choices<'_>) -> Vec<i64> {
+        let most = choices.one(&[i64::MAX, i64::MAX, 1, 0]);
+        let names = 0..self.core.config().rules.len();
+        names.map(|name| most.min(self.stock.free(name, Tier::Host) as i64)).collect()
     }
 
     fn transfer(&mut self, choices: &mut Choices<'_>) -> Result<(), Error> {
@@ -267,7 +271,8 @@ impl World {
         let planned = if target == device {
             self.core.plan_load(place.boundary, source, target, self.now)?
         } else {
-            self.core.plan_backup(place.boundary, source, target, self.now)?
+            let room = (choices.below(2) == 0).then(|| self.room(choices));
+            self.core.plan_backup(place.boundary, source, target, self.now, room.as_deref())?
         };
         if let Some(lease) = planned.lease {
             self.leases.push((lease, place));
