@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentcache.engine.api import Admitted
+from agentcache.stats import CachedTokens
 from agentcache.worker.reading import Outcome, Piece
 from agentcache.worker.tools import Called, Part, Said
 
@@ -111,19 +112,20 @@ class TextShape:
 
 
 def usage(outcome: Outcome) -> Json:
-    """Counts in tokens. This worker has the device tier only, so every cached token came from there."""
+    """Counts in tokens. The tiers are told twice: beside OpenAI's count, and where SGLang has them."""
+    tiers = tier_details(outcome.cached)
     return {
         "prompt_tokens": outcome.prompt_tokens,
         "completion_tokens": outcome.completion_tokens,
         "total_tokens": outcome.prompt_tokens + outcome.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": outcome.cached_tokens},
-        "cached_tokens_details": tier_details(outcome.cached_tokens),
+        "prompt_tokens_details": {"cached_tokens": outcome.cached.total, "cached_tokens_details": tiers},
+        "cached_tokens_details": tiers,
     }
 
 
-def tier_details(cached_tokens: int) -> Json:
+def tier_details(cached: CachedTokens) -> Json:
     """Cached tokens by the tier that they came from."""
-    return {"device": cached_tokens, "host": 0, "external": 0}
+    return {"device": cached.device, "host": cached.host, "external": cached.external}
 
 
 def extension(admitted: Admitted, outcome: Outcome, why: str) -> Json:
@@ -137,9 +139,9 @@ def extension(admitted: Admitted, outcome: Outcome, why: str) -> Json:
         "generation": admitted.generation,
         "state": str(admitted.state),
         "why": why,
-        "cached_tokens": admitted.cached_tokens,
+        "cached_tokens": admitted.cached.total,
         "full_tokens": admitted.full_tokens,
-        "cached_tokens_details": tier_details(admitted.cached_tokens),
+        "cached_tokens_details": tier_details(admitted.cached),
     }
     if outcome.first_token_ns:
         said["first_token_ms"] = round(outcome.first_token_ns / 1e6, 3)

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from agentcache.errors import CacheError
 from agentcache.worker.body import ClientGoneError
+from agentcache.worker.cache_routes import CacheRoutes
 from agentcache.worker.context import Worker
 from agentcache.worker.generate import CHAT, TEXT, GenerateEndpoint
 from agentcache.worker.log_line import LogLine
@@ -28,6 +29,7 @@ def create_app(worker: Worker) -> Starlette:
             Route(CHAT.route, GenerateEndpoint(worker, CHAT), methods=["POST"]),
             Route(TEXT.route, GenerateEndpoint(worker, TEXT), methods=["POST"]),
             *SessionRoutes(worker).routes(),
+            *CacheRoutes(worker).routes(),
             *InfoRoutes(worker).routes(),
         ],
         middleware=[Middleware(LogLine, worker=worker)],

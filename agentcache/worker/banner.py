@@ -2,19 +2,27 @@
 
 import shlex
 
+from agentcache.config import TierSettings, without_password
 from agentcache.engine.api import EngineInfo, PoolInfo
 from agentcache.engine.runner import ReuseClass
+from agentcache.stats import CacheStats, PoolUse
+from agentcache.types import TierName
+from agentcache.views import ABSENT, ExternalStatus
 from agentcache.worker.reply import encode
 
 
-def banner(info: EngineInfo, url: str) -> str:
-    """Model, components, reuse class, pools, core, and a line to try; ends with the parsable `listening on URL`."""
+def banner(info: EngineInfo, url: str, tiers: str) -> str:
+    """Model, components, reuse class, pools, tiers (`tiers_row`), core, and a line to try.
+
+    Ends with the parsable `listening on URL`.
+    """
     rows = {
         "model": f"{info.model}, {info.parameters / 1e6:.1f}M parameters, {info.dtype} on {info.device}, "
         f"context {info.context_tokens:,} tokens",
         "components": " + ".join(info.components),
         "reuse": _reuse(info),
         "pools": "; ".join(_pool(pool) for pool in info.pools),
+        "tiers": tiers,
         "core": info.core,
         "grid": f"pages of {info.page_tokens} tokens, prefill chunks of {info.grid_tokens}",
     }
@@ -36,6 +44,27 @@ def _reuse(info: EngineInfo) -> str:
 def _pool(pool: PoolInfo) -> str:
     unit = f"pages = {pool.tokens:,} tokens" if pool.tokens else "states"
     return f"{pool.component} {pool.slots:,} {unit}, {pool.bytes / 2**20:,.0f} MiB"
+
+
+def tiers_row(settings: TierSettings, stats: CacheStats) -> str:
+    """What lies below the device: "device only" where nothing does."""
+    host = [use for use in stats.pools if use.pool.tier is TierName.HOST]
+    below = [_host(settings, host)] if host else []
+    if stats.external.state != ABSENT:
+        below.append(_external(settings, stats.external, direct=not host))
+    return "; ".join(below) or "device only"
+
+
+def _host(settings: TierSettings, pools: list[PoolUse]) -> str:
+    slots = " + ".join(f"{use.pool.component} {use.size:,}" for use in pools)
+    return f"host {settings.host_mib or 0:,g} MiB: {slots} slots, {settings.write_policy}"
+
+
+def _external(settings: TierSettings, status: ExternalStatus, direct: bool) -> str:
+    place = f" at {without_password(status.address)}" if status.address else ""
+    wait = f"{settings.prefetch_timeout_s:g} s" if settings.prefetch == "timeout" else settings.prefetch
+    straight = f", straight to the device, {settings.write_policy}" if direct else ""
+    return f"external {status.backend}{place}{straight}, prefetch {wait}"
 
 
 def _curl(info: EngineInfo, url: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agentcache.clock import Clock
+from agentcache.config import TierSettings
 from agentcache.engine.api import EngineInfo
 from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ChatTokenizer
@@ -24,6 +25,7 @@ class Worker:
     tokenizer: ChatTokenizer
     info: EngineInfo
     body_limit_bytes: int
+    tiers: TierSettings
     clock: Clock
     now_s: Callable[[], int]
     new_id: Callable[[], str]

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from agentcache.engine.api import Admitted, GenerateRequest
 from agentcache.engine.runner import ReuseClass
 from agentcache.errors import CacheError
+from agentcache.stats import CachedTokens
 from agentcache.worker.answers import ChatShape, Head, Json, Shape, TextShape, extension, usage, usage_chunk
 from agentcache.worker.body import ClientGoneError, parse_object, read_body, unless_gone
 from agentcache.worker.context import Worker
@@ -26,7 +27,7 @@ from agentcache.worker.headers import (
 )
 from agentcache.worker.metrics import Facts
 from agentcache.worker.prompts import Prompted, chat_prompt, text_prompt
-from agentcache.worker.reading import Outcome, Piece, Reading, read_turn
+from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece, Reading, read_turn
 from agentcache.worker.reply import Reply
 from agentcache.worker.status import HTTP_STATUS
 from agentcache.worker.stops import StopStrings
@@ -80,7 +81,7 @@ class Tally:
     status: int = 500
     reason: str = ""
     prompt_tokens: int = 0
-    cached_tokens: int = 0
+    cached: CachedTokens = NOTHING_CACHED
     completion_tokens: int = 0
     first_ns: int = 0
 
@@ -95,7 +96,7 @@ class Tally:
             status=self.status,
             reason=self.reason,
             prompt_tokens=self.prompt_tokens,
-            cached_tokens=self.cached_tokens,
+            cached=self.cached,
             completion_tokens=self.completion_tokens,
             first_token_s=(self.first_ns - self.arrived_ns) / 1e9 if self.first_ns else 0.0,
             total_s=(now_ns - self.arrived_ns) / 1e9,
@@ -150,7 +151,7 @@ class GenerateEndpoint:
         async with aclosing(read_turn(self._worker.thread, asked.request, reading)) as turn:
             admitted = await anext(turn)
             assert isinstance(admitted, Admitted)
-            tally.session, tally.cached_tokens = admitted.session or "", admitted.cached_tokens
+            tally.session, tally.cached = admitted.session or "", admitted.cached
             tally.why = self._why(asked, admitted)
             served = Served(asked, admitted, tally.why)
             answer = self._stream if asked.prompted.options.stream else self._whole
@@ -222,7 +223,9 @@ class GenerateEndpoint:
             status=facts.status,
             session=tally.session,
             prompt_tokens=facts.prompt_tokens,
-            cached_tokens=facts.cached_tokens,
+            cached_tokens=facts.cached.total,
+            cached_host_tokens=facts.cached.host,
+            cached_external_tokens=facts.cached.external,
             why=tally.why,
             completion_tokens=facts.completion_tokens,
             reason=facts.reason,

@@ -128,7 +128,7 @@ def why_not_deeper(admitted: Admitted) -> str:
     miss = admitted.miss
     if miss:
         return f"{miss.reason} {miss.component} at {miss.position}"
-    return "full hit" if admitted.cached_tokens else "prompt too short"
+    return "full hit" if admitted.cached.total else "prompt too short"
 
 
 def _anonymous(generation: int | None) -> Identity:

@@ -16,6 +16,7 @@ _ROUTES: Final = (
     *PROBES,
     "/v1/sessions",
     "/v1/models",
+    "/v1/cache",
     "/open_session",
     "/close_session",
     "/flush_cache",

@@ -13,11 +13,15 @@ from prometheus_client.registry import Collector
 
 from agentcache.engine.api import EngineLoad
 from agentcache.engine.engine import Engine
-from agentcache.stats import CacheStats, PoolUse
+from agentcache.stats import CachedTokens, CacheStats, PoolUse
 from agentcache.types import FULL, MAMBA, TierName
+from agentcache.worker.reading import NOTHING_CACHED
 
 NAMESPACE = "agentcache"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+SLOT_STATES = ("size", "free", "cached", "leased", "in_flight", "protected", "referenced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class Facts:
     status: int
     reason: str = ""
     prompt_tokens: int = 0
-    cached_tokens: int = 0
+    cached: CachedTokens = NOTHING_CACHED
     completion_tokens: int = 0
     first_token_s: float = 0.0
     total_s: float = 0.0
@@ -91,6 +95,7 @@ class _Snapshot(Collector):
         yield from _pools(self._sample.cache.pools)
         yield from _usage(self._sample)
         yield from _load(self._sample.load)
+        yield from _external(self._sample.cache)
 
 
 def _turns(stats: CacheStats) -> Iterator[Metric]:
@@ -101,7 +106,7 @@ def _turns(stats: CacheStats) -> Iterator[Metric]:
         f"{NAMESPACE}_cached_tokens", "Prompt tokens restored, by tier", labels=["cache_source"]
     )
     for tier in TierName:
-        cached.add_metric([tier], turns.cached_tokens if tier is TierName.DEVICE else 0)
+        cached.add_metric([tier], turns.cached_by_tier.get(tier, 0))
     yield cached
     misses = CounterMetricFamily(
         f"{NAMESPACE}_cache_misses", "Why boundaries were not deeper", labels=["component", "reason"]
@@ -132,7 +137,7 @@ def _pools(pools: Iterable[PoolUse]) -> Iterator[Metric]:
         f"{NAMESPACE}_pool_slots", "Slots by pool and state", labels=["component", "tier", "state"]
     )
     for use in pools:
-        for state in ("size", "free", "cached", "leased", "in_flight", "protected", "referenced"):
+        for state in SLOT_STATES:
             slots.add_metric([use.pool.component, use.pool.tier, state], getattr(use, state))
     yield slots
 
@@ -156,6 +161,23 @@ def _load(load: EngineLoad) -> Iterator[Metric]:
     yield _gauge("num_queue_reqs", "Requests waiting", load.waiting)
     yield _total("prefill_tokens", "Prompt tokens computed", load.prefill_tokens_total)
     yield _total("generation_tokens", "Tokens generated", load.generated_tokens_total)
+
+
+def _external(stats: CacheStats) -> Iterator[Metric]:
+    """Jobs between the tiers, and the external store; an absent one counts nothing and is not up."""
+    store = stats.external
+    yield _gauge("jobs_in_flight", "Transfers between tiers that have not ended", stats.jobs_in_flight)
+    yield _total(
+        "prefetched_tokens", "Prompt tokens fetched from the external store", stats.prefetched_tokens
+    )
+    yield _gauge("external_up", "1 while the external store is asked", store.state == "up")
+    yield _total("external_stored", "Objects that the external store has taken", store.stored)
+    yield _total("external_loaded", "Objects read from the external store", store.loaded)
+    yield _total("external_missed", "Objects that the external store did not have", store.missed)
+    yield _total("external_refused", "Objects that were not what was asked for", store.refused)
+    yield _total("external_failed", "Calls of the external store that failed or were late", store.failed)
+    if store.used_bytes is not None:
+        yield _gauge("external_used_bytes", "Bytes that the external store holds", store.used_bytes)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

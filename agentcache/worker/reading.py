@@ -8,8 +8,11 @@ from typing import Protocol
 from agentcache.engine.api import Admitted, Finished, FinishReason, GenerateRequest, Token
 from agentcache.engine.thread import EngineThread
 from agentcache.errors import CacheError, Kind
+from agentcache.stats import CachedTokens
 from agentcache.worker.stops import StopStrings
 from agentcache.worker.tools import Called, Part, joined
+
+NOTHING_CACHED = CachedTokens(0, 0, 0)
 
 
 class Decoder(Protocol):
@@ -42,7 +45,7 @@ class Outcome:
 
     reason: str
     prompt_tokens: int
-    cached_tokens: int
+    cached: CachedTokens
     completion_tokens: int
     first_token_ns: int = 0
     first_logits: str = ""
@@ -108,11 +111,11 @@ async def read_turn(
 
     Errors   as `EngineThread.generate`; CacheError(SHUTTING_DOWN) when the worker cut the turn
     """
-    cached_tokens = 0
+    cached = NOTHING_CACHED
     async with aclosing(thread.generate(request)) as events:
         async for event in events:
             if isinstance(event, Admitted):
-                cached_tokens = event.cached_tokens
+                cached = event.cached
                 yield event
             elif isinstance(event, Token):
                 piece = reading.push(event.token)
@@ -121,7 +124,7 @@ async def read_turn(
                 if reading.ended:
                     yield reading.rest()
                     reason = reading.reason(FinishReason.STOP)
-                    yield Outcome(reason, len(request.tokens), cached_tokens, reading.tokens)
+                    yield Outcome(reason, len(request.tokens), cached, reading.tokens)
                     return
             else:
                 yield reading.rest()
@@ -136,7 +139,7 @@ def _outcome(event: Finished, reading: Reading) -> Outcome:
     return Outcome(
         reading.reason(event.reason),
         event.prompt_tokens,
-        event.cached_tokens,
+        event.cached,
         event.completion_tokens,
         event.first_token_ns,
         event.first_logits,

@@ -2,15 +2,11 @@
 
 import asyncio
 import gc
-import os
-import signal
 import socket
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType
 
 import structlog
@@ -26,8 +22,9 @@ from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ChatTokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.worker.app import create_app
-from agentcache.worker.banner import banner
+from agentcache.worker.banner import banner, tiers_row
 from agentcache.worker.context import Worker
+from agentcache.worker.leaving import leave_at_once, leaving_early, stopped
 
 CUT_S = 2
 """Seconds for cut answers to leave after the engine has stopped; a client that does not read loses them."""
@@ -39,7 +36,7 @@ def serve(settings: Settings) -> int:
     Errors   CacheError(BAD_CONFIG) for an address that cannot be had; as `build_engine`
     """
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
-    with leaving_early(_leave_at_once), bind(settings.host, settings.port) as listener:
+    with leaving_early(leave_at_once), bind(settings.host, settings.port) as listener:
         structlog.get_logger().info("loading", model=settings.model, device=settings.device)
         thread = EngineThread(lambda: build_engine(settings))
         worker = make_worker(thread, thread.start().info, load_tokenizer_for(settings), settings)
@@ -57,13 +54,16 @@ def make_worker(
         tokenizer=tokenizer,
         info=info,
         body_limit_bytes=settings.body_limit_bytes,
+        tiers=settings,
         clock=SystemClock(),
         now_s=lambda: int(time.time()),
         new_id=lambda: uuid.uuid4().hex,
     )
 
 
-async def run(worker: Worker, listener: socket.socket, grace_s: float, started: Callable[[], None]) -> int:
+async def run(
+    worker: Worker, listener: socket.socket, grace_s: float, started: Callable[[], Awaitable[None]]
+) -> int:
     """Serve on a bound socket until a signal; `started` is called once requests are taken."""
     config = uvicorn.Config(
         create_app(worker),
@@ -78,7 +78,7 @@ async def run(worker: Worker, listener: socket.socket, grace_s: float, started: 
     try:
         await WorkerServer(config, worker, grace_s, started).serve(sockets=[listener])
     finally:
-        await worker.thread.stop(0)
+        await stopped(worker.thread, 0)
     return 0
 
 
@@ -89,7 +89,7 @@ class WorkerServer(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, worker: Worker, grace_s: float, started: Callable[[], None]
+        self, config: uvicorn.Config, worker: Worker, grace_s: float, started: Callable[[], Awaitable[None]]
     ) -> None:
         super().__init__(config)
         self._worker = worker
@@ -100,7 +100,7 @@ class WorkerServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._on_started()
+        await self._on_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called in the main thread, between two steps of the loop."""
@@ -113,27 +113,11 @@ class WorkerServer(uvicorn.Server):
 
     async def _drain(self) -> None:
         structlog.get_logger().info("draining", grace_s=self._grace_s)
-        await self._worker.thread.stop(self._grace_s)
+        await stopped(self._worker.thread, self._grace_s)
         self.should_exit = True
 
     async def _cut(self) -> None:
         await self._worker.thread.call(_abort_all)
-
-
-@contextmanager
-def leaving_early(leave: Callable[[], object]) -> Iterator[None]:
-    """Until the server has its own handlers, SIGTERM and Ctrl-C call `leave`."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {
-        sent: signal.signal(sent, lambda _sent, _frame: leave()) for sent in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield
-    finally:
-        for sent, handler in before.items():
-            signal.signal(sent, handler)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -162,15 +146,9 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-def _leave_at_once() -> None:
-    """Exit code 0, now: nothing is to be saved yet, and the engine's thread may compute and cannot be unwound."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-def _announce(worker: Worker, url: str) -> None:
-    print(banner(worker.info, url), flush=True)
+async def _announce(worker: Worker, url: str) -> None:
+    stats = await worker.thread.call(lambda engine: engine.cache.stats())
+    print(banner(worker.info, url, tiers_row(worker.tiers, stats)), flush=True)
 
 
 def _abort_all(engine: Engine) -> None:

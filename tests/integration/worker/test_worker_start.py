@@ -15,7 +15,8 @@ from agentcache.engine.runner import ReuseClass
 from agentcache.errors import CacheError, Kind
 from agentcache.worker.banner import banner
 from agentcache.worker.context import Worker
-from agentcache.worker.serve import bind, leaving_early, serve, url_of
+from agentcache.worker.leaving import leaving_early
+from agentcache.worker.serve import bind, serve, url_of
 from tests.chosen import CORE
 from tests.serving import tiny_settings
 
@@ -76,22 +77,22 @@ def test_the_url_is_one_that_a_client_here_can_use(host: str, shown: str) -> Non
 
 
 def test_the_banner_says_what_is_served_and_ends_with_the_url(shared_worker: Worker) -> None:
-    text = banner(shared_worker.info, "http://127.0.0.1:1")
+    text = banner(shared_worker.info, "http://127.0.0.1:1", "device only")
     assert "FULL + SWA + MAMBA" in text
     assert "FULL 1,024 pages = 4,096 tokens" in text
-    assert f"\n  core        {CORE}\n" in text
+    assert f"\n  tiers       device only\n  core        {CORE}\n" in text
     assert "curl -s http://127.0.0.1:1/v1/chat/completions" in text
     assert text.splitlines()[-1] == "listening on http://127.0.0.1:1"
     assert "noise" not in text
 
 
 def test_the_banner_says_that_random_weights_answer_noise(shared_worker: Worker) -> None:
-    assert "answers are noise" in banner(replace(shared_worker.info, random_weights=True), "http://x")
+    assert "answers are noise" in banner(replace(shared_worker.info, random_weights=True), "http://x", "")
 
 
 def test_the_banner_says_why_reuse_is_impossible(shared_worker: Worker) -> None:
     info = replace(shared_worker.info, reuse=ReuseClass.NOT_REUSABLE.value, reason="not reusable: it hides")
-    assert "not reusable: it hides; every prompt is computed in full" in banner(info, "http://x")
+    assert "not reusable: it hides; every prompt is computed in full" in banner(info, "http://x", "")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
