@@ -97,5 +97,6 @@ class SessionCalls:
     def _release(self, session: SessionId, through_generation: int, mode: ReleaseMode) -> Released:
         released = self._core.release(session, through_generation, mode, self._clock.now_ns())
         self._executor.apply(released.effects)
-        self._executor.settle()
+        if mode is not ReleaseMode.PREVIEW:  # which changes nothing
+            self._executor.settle()
         return released

@@ -1,0 +1,211 @@
+"""The facade's machine with tiers below: copies land late, in any order, in part; the store lies, forgets and vanishes.
+
+Every slot of every tier and every object carries the path that wrote it, and a turn checks what it is told to reuse.
+"""
+
+from collections import Counter
+from typing import ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from agentcache.build import Tiers, build_cache
+from agentcache.cache import ActiveTurn, Prompt, Ticket
+from agentcache.clock import ManualClock
+from agentcache.errors import CacheError, Kind
+from agentcache.keys import Namespace
+from agentcache.prefetch import PrefetchPolicy, PrefetchRules
+from agentcache.records import SessionRules
+from agentcache.tiers.api import Presence
+from agentcache.tiers.null import NullTier
+from agentcache.tree.api import CoreConfig, WritePolicy
+from agentcache.types import (
+    FULL,
+    MAMBA,
+    SWA,
+    SessionId,
+    SessionTag,
+    TierName,
+    full_spec,
+    mamba_spec,
+    swa_spec,
+)
+from tests.chosen import CORE
+from tests.moving import Marks, ScriptedTier
+from tests.property.cache_rules import CHUNKS, GRID, PAGE, POOLS, SESSIONS, SPACES, CacheMachine, tokens_of
+
+HOST_POOLS = {FULL: 20, SWA: 12, MAMBA: 6}
+POLICIES = st.sampled_from(PrefetchPolicy)
+
+
+class TierMachine(CacheMachine):
+    """One cache over a device, perhaps a host, and a store outside."""
+
+    reached: ClassVar[Counter[str]] = Counter()
+    host: ClassVar[bool] = True
+    write_policy: ClassVar[WritePolicy] = WritePolicy.WRITE_THROUGH
+    prefetch: ClassVar[PrefetchPolicy] = PrefetchPolicy.TIMEOUT
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+        self.marks: dict[TierName, Marks] = {TierName.DEVICE: self.wrote, TierName.HOST: {}}  # type: ignore[dict-item]
+        self.near = ScriptedTier(TierName.HOST, PAGE, self.marks)
+        self.far = ScriptedTier(TierName.EXTERNAL, PAGE, self.marks)
+        config = CoreConfig(
+            PAGE,
+            (full_spec(), swa_spec(3), mamba_spec(GRID)),
+            GRID,
+            self.order,
+            write_policy=self.write_policy,
+            host_tier=self.host,
+        )
+        tiers = Tiers(
+            host_slots=HOST_POOLS if self.host else {},
+            host=self.near if self.host else NullTier(),
+            external=self.far,
+            prefetch=PrefetchRules(self.prefetch, timeout_s=2, stretch_tokens=2 * GRID),
+        )
+        rules = SessionRules(ttl_s=30, reopen_after_s=3, tag_ttl_s=8, tombstones=1)
+        self.cache = build_cache(config, POOLS, self.clock, CORE, rules, tiers=tiers)
+        self.prompts: dict[int, Prompt] = {}
+
+    # requests
+
+    @rule(session=st.none() | SESSIONS, superseded=st.booleans())
+    def enter(self, session: SessionId | None, superseded: bool) -> None:
+        """Requests of this machine say what they will ask for: see `expect`."""
+        ticket = self.cache.enter(SessionTag(session, superseded=superseded) if session else None)
+        self.queued.append(ticket)
+        self.reached[f"arrival {ticket.state}"] += 1
+
+    @precondition(lambda self: self.queued)
+    @rule(data=st.data(), chunks=CHUNKS, space=st.sampled_from(SPACES))
+    def expect(self, data: st.DataObject, chunks: list[int], space: Namespace) -> None:
+        ticket = data.draw(st.sampled_from(self.queued))
+        if ticket.number not in self.prompts:
+            tokens = tokens_of(chunks)
+            self.prompts[ticket.number] = Prompt(tokens, space, len(tokens) - 1)
+            self.cache.tiers.expect(ticket, self.prompts[ticket.number])
+
+    @precondition(lambda self: self.queued and len(self.turns) < 3)
+    @rule(
+        data=st.data(),
+        chunks=CHUNKS,
+        space=st.sampled_from(SPACES),
+        reuse=st.sampled_from([True, True, True, False]),
+    )
+    def begin(self, data: st.DataObject, chunks: list[int], space: Namespace, reuse: bool) -> None:
+        ticket = self.queued.pop(data.draw(st.integers(0, len(self.queued) - 1)))
+        self.reached["begun before its prefetch"] += not self.cache.tiers.arrived(ticket)
+        tokens = tokens_of(chunks)
+        prompt = self.prompts.pop(ticket.number, Prompt(tokens, space, len(tokens) - 1, reuse))
+        self.start(ticket, prompt)
+
+    @rule(session=st.none() | SESSIONS, chunks=CHUNKS, alone=st.booleans())
+    def whole_turn(self, session: SessionId | None, chunks: list[int], alone: bool) -> None:
+        """A request that nothing interrupts but slow copies, in one space, so that others meet its data."""
+        tokens = tokens_of(chunks)
+        prompt = Prompt(tokens, SPACES[0], len(tokens) - 1)
+        ticket = self.cache.enter(SessionTag(session) if session else None)
+        self.cache.tiers.expect(ticket, prompt)
+        for _ in range(4):
+            self.cache.tiers.step()
+            self.far.land_all()
+        turn = self.start(ticket, prompt)
+        self.turns.remove(turn)
+        if not self.resume(turn, alone):
+            self.near.land_all()
+        evicted = self.cache.stats().turns.evicted_slots
+        for _ in chunks:
+            self.compute(turn, 1, whole=True)
+        marked = self.cache.stats().open_references > 0
+        self.reached["eviction under a marker"] += (
+            marked and self.cache.stats().turns.evicted_slots != evicted
+        )
+        self.cache.finish(turn, len(tokens) - GRID)
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data(), alone=st.booleans())
+    def proceed(self, data: st.DataObject, alone: bool) -> None:
+        self.resume(data.draw(st.sampled_from(self.turns)), alone)
+
+    # tiers
+
+    @rule(steps=st.integers(1, 3))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            self.cache.tiers.step()
+
+    @precondition(lambda self: self.near.waiting or self.far.waiting)
+    @rule(data=st.data(), which=st.sampled_from(["whole", "whole", "part", "nothing"]))
+    def land(self, data: st.DataObject, which: str) -> None:
+        """Any job that waits ends, not only the oldest."""
+        tier = data.draw(st.sampled_from([tier for tier in (self.near, self.far) if tier.waiting]))
+        at = data.draw(st.integers(0, len(tier.waiting) - 1))
+        kept = data.draw(st.sets(st.integers(0, 8))) if which == "part" else set()
+        self.reached[f"{which} of a job landed"] += 1
+        tier.land(at, lambda _piece, end: which == "whole" or end // PAGE in kept)
+
+    @rule(prompt=st.booleans())
+    def hurry(self, prompt: bool) -> None:
+        """Copies to and from the host land at the next look, or wait to be told."""
+        self.near.prompt = prompt
+
+    @rule(how=st.sampled_from(["lies", "forgets", "is late", "is down", "answers"]))
+    def trouble(self, how: str) -> None:
+        if how == "forgets":
+            for name in list(self.far.objects)[::3]:
+                del self.far.objects[name]
+        answers = {"lies": Presence.HIT, "is late": Presence.PENDING, "is down": Presence.RETRY}
+        self.far.answer = (lambda _name: answers[how]) if how in answers else None
+        self.reached[f"a store that {how}"] += 1
+
+    @rule()
+    def swap(self) -> None:
+        """Another store takes over, an empty one; what the first was doing ends."""
+        self.far = ScriptedTier(TierName.EXTERNAL, PAGE, self.marks)
+        self.cache.tiers.attach(self.far)
+
+    @rule(really=st.sampled_from([False, False, False, True]))
+    def flush(self, really: bool) -> None:
+        if not really:
+            return
+        try:
+            self.cache.flush()
+        except CacheError as error:
+            if error.kind is not Kind.IN_USE:
+                raise
+            assert self.turns
+
+    # inside
+
+    def start(self, ticket: Ticket, prompt: Prompt) -> ActiveTurn:
+        turn = self.cache.begin(ticket, prompt)
+        self.turns.append(turn)
+        self.verify(turn, prompt.tokens)
+        self.reached["hit"] += turn.cached_tokens > 0
+        return turn
+
+    def compute(self, turn: ActiveTurn, chunks: int, whole: bool) -> None:
+        if self.resume(turn):
+            super().compute(turn, chunks, whole)
+
+    def resume(self, turn: ActiveTurn, alone: bool = False) -> bool:
+        loading = turn.loading
+        ready = self.cache.ready(turn, alone)
+        if ready:
+            self.verify(turn, self.path(turn))
+            self.reached["hit from outside"] += turn.cached.external > 0
+            self.reached["loaded from the host"] += loading > 0 and turn.cached.host > 0
+            self.reached["a load gave less"] += loading > 0 and turn.cached.host == 0
+        return ready
+
+    def teardown(self) -> None:
+        self.far.answer = None
+        super().teardown()
+        self.cache.tiers.drain()
+        assert self.cache.tiers.idle
+        assert self.cache.stats().jobs_in_flight == 0
+        self.cache.check()
+        self.cache.tiers.close()
