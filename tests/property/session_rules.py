@@ -9,7 +9,8 @@ from agentcache.keys import Key
 from agentcache.types import ReleaseMode, SessionId, TierName, Turn, Wait, WaitState
 from tests.flight import HeldLease
 from tests.oracle import residency
-from tests.property.core_machine import LETTERS, PICK, SEEDS, SPACES, Transfers
+from tests.property.core_machine import LETTERS, PICK, SEEDS, SPACES
+from tests.property.graft_rules import Grafts
 from tests.property.marker_model import Mark
 from tests.property.order_model import lost
 
@@ -38,7 +39,7 @@ class RunningTurn:
     held: HeldLease
 
 
-class CoreMachine(Transfers):
+class CoreMachine(Grafts):
     """All operations. A completion registers iff its generation is current and not closed (design §4.5)."""
 
     @initialize()

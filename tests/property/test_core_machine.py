@@ -28,9 +28,12 @@ RARE = {
     "fenced",
     "fork under a lease",
     "fork under a marker",
+    "graft",
+    "graft without ground",
     "late completion",
     "late job",
     "left marker",
+    "left out of a backup",
     "load",
     "parallel turns",
     "partial commit",
@@ -41,6 +44,7 @@ RARE = {
     "reopened",
     "revival",
     "victim as ranked",
+    "way was made",
 }
 
 
@@ -65,6 +69,7 @@ class ErtMachine(CoreMachine):
     """Nothing but the order `ert`: no host, so that every victim is judged; small pools, and paths that meet."""
 
     backup = load = commit = demote = clear = lock_an_old_boundary = relock = unlock_early = None  # type: ignore[assignment]
+    back_up_what_fits = None  # type: ignore[assignment]
 
     @initialize(
         kinds=st.sampled_from(all_kinds()),
