@@ -53,9 +53,7 @@ class Alarm:
     def _wait(self) -> bool:
         """Return True when it is time to ring, False once stopped."""
         with self._changed:
-            self._changed.wait(
-                AGAIN_S
-            )  # also what keeps a bell that nobody answers from ringing all the time
+            self._changed.wait(AGAIN_S)  # or a bell that nobody answers would ring all the time
             while not self._stopped and (left_ns := self._at_ns - self._clock.now_ns()) > 0:
                 self._changed.wait(min(left_ns / NS, threading.TIMEOUT_MAX))
             return not self._stopped

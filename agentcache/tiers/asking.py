@@ -10,6 +10,7 @@ from agentcache.tiers.crew import Crew, Lane
 from agentcache.tiers.flights import Terms
 from agentcache.tiers.knowledge import Identity
 from agentcache.tiers.moves import Desk
+from agentcache.tiers.rules import NS
 from agentcache.tiers.stores.api import BlobStore
 from agentcache.types import ComponentName
 
@@ -64,6 +65,7 @@ class Question:
                 self._left = self._left[len(batch) :]
                 self._desk.standing.succeeded()
                 self._desk.standing.answered(answers, since_ns)
+                self._desk.standing.count(missed=sum(not found for _, found in answers))
         return bool(self._left) and self._open
 
     def _failed(self, fault: Exception) -> None:
@@ -165,6 +167,7 @@ class Upkeep:
         self._lock = threading.Lock()
         self._keeps: dict[str, Keep] = {}
         self._stale = False
+        self._refresh_ns = 0
         self._queued = False
 
     def retain(self, names: Iterable[str], keep: Keep) -> None:
@@ -177,11 +180,13 @@ class Upkeep:
                 del self._keeps[next(iter(self._keeps))]
             self._enter()
 
-    def refresh(self) -> None:
-        """Ask the backend for its figures."""
+    def refresh(self, now_ns: int) -> None:
+        """Ask the backend for its figures, unless that was done not long ago."""
         with self._lock:
-            self._stale = True
-            self._enter()
+            if now_ns >= self._refresh_ns:
+                self._refresh_ns = now_ns + int(self._desk.rules.status_s * NS)
+                self._stale = True
+                self._enter()
 
     def step(self) -> bool:
         try:

@@ -31,7 +31,8 @@ __all__ = ["ExternalRules", "StoredTier"]
 class StoredTier:
     """The external tier over a `BlobStore`, which it owns and closes. All calls but `status` are the engine's thread's.
 
-    `on_ended` is called when there is something for `poll` or `lookup` to find, from any thread, deadlines included.
+    `on_ended` is called when there is something for `poll` or `lookup` to find, deadlines included: from any thread,
+    from inside a call of the engine's too, so it only leaves a mark or sets an event.
     A fault of the store is a smaller `landed`, a RETRY, and a line in `status`; it never comes out of a call.
     """
 
@@ -55,13 +56,12 @@ class StoredTier:
         self._out = 0
         self._queued_bytes = 0
         self._closed = False
-        self._figures_ns = clock.now_ns()
         self._crew = Crew(rules.threads)
         self._alarm = Alarm(clock, on_ended)
         self._questions = Questions(self._desk, self._crew, self._alarm)
         self._probe = Probe(self._desk, self._crew)
         self._upkeep = Upkeep(self._desk, self._crew)
-        self._upkeep.refresh()
+        self._upkeep.refresh(clock.now_ns())
 
     @property
     def name(self) -> TierName:
@@ -145,9 +145,7 @@ class StoredTier:
         """From any thread."""
         now_ns = self._desk.clock.now_ns()
         self._send_probe(now_ns)
-        if now_ns - self._figures_ns >= self._desk.rules.status_s * NS:
-            self._figures_ns = now_ns
-            self._upkeep.refresh()
+        self._upkeep.refresh(now_ns)
         return self._desk.standing.status()
 
     @property

@@ -88,11 +88,10 @@ class Flight:
             return self._open
 
     def land(self, pages: Sequence[Page]) -> None:
-        """These are in the store. Says nothing once the flight is closed."""
+        """These are in the store. Changes nothing any more once the flight is closed: it has reported."""
         with self._lock:
-            if self._open:
-                for page in pages:
-                    self._landed[page.target].append(page.place)
+            for page in pages:
+                self._landed[page.target].append(page.place)
 
     def close(self, late: bool = False) -> bool:
         """End the flight and report it. True for the first who does. Waits for one page's copy at most."""

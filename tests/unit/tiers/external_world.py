@@ -85,6 +85,7 @@ class Watched:
 
     def __init__(self, store: BlobStore) -> None:
         self.store = store
+        self.retained: list[list[str]] = []
         self._begun: Counter[Call] = Counter()
         self._ended: Counter[Call] = Counter()
         self._changed = threading.Condition()
@@ -123,6 +124,7 @@ class Watched:
 
     def retain(self, names: Sequence[str], keep: Keep) -> None:
         with self._counted(Call.RETAIN):
+            self.retained.append(list(names))
             self.store.retain(names, keep)
 
     def remove(self, names: Sequence[str]) -> None:
@@ -207,6 +209,16 @@ class World:
         self.allow(parts)
         self.tier.submit_load(Transfer(job, tuple(parts), tuple(hashes)))
         return job.number
+
+    def hang(self, call: Call, jobs: int = 1, seed: int = 100) -> list[int]:
+        """So many jobs, each with a thread that stands in this call. The caller holds the gate."""
+        begun = self.watched.begun(call)
+        submit = self.submit_load if call is Call.GET else self.submit_store
+        numbers = []
+        for k in range(jobs):
+            numbers.append(submit([full(1, 40 + k)], path(1, seed + k)))
+            self.watched.wait_for(call, begun + k + 1)
+        return numbers
 
     def advance_s(self, seconds: float) -> None:
         self.clock.advance(int(seconds * 1e9))

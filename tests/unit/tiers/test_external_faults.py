@@ -8,7 +8,7 @@ import pytest
 from agentcache.clock import SystemClock
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import object_name
-from agentcache.tiers.api import JobResult, Keep, Presence
+from agentcache.tiers.api import Keep, Presence
 from agentcache.tiers.external import ExternalRules, StoredTier
 from agentcache.tiers.stores.faulty import Call, Fault, FaultyStore, Moment
 from agentcache.tiers.stores.memory import MemoryStore
@@ -17,17 +17,6 @@ from tests.unit.tiers.conftest import NewWorld
 from tests.unit.tiers.external_world import PAGE, PATIENCE_S, Watched, World, extents, full, path, piece
 
 JUNK = bytes([255]) * 48
-
-
-def hang(world: World, call: Call, jobs: int = 1, seed: int = 100) -> list[int]:
-    """As many jobs as threads, each hung in this call. The caller holds the gate."""
-    begun = world.watched.begun(call)
-    numbers = []
-    for k in range(jobs):
-        submit = world.submit_load if call is Call.GET else world.submit_store
-        numbers.append(submit([full(1, 40 + k)], path(1, seed + k)))
-        world.watched.wait_for(call, begun + k + 1)
-    return numbers
 
 
 # A thread comes back from the store after its flight was closed
@@ -127,7 +116,7 @@ def test_jobs_end_in_the_order_of_their_end_not_of_their_submission(world: World
     world.stored([full(1)], first)
     world.stored([full(1)], second)
     with world.store.hold(Call.GET) as gate:
-        (hung,) = hang(world, Call.GET, seed=1)
+        (hung,) = world.hang(Call.GET, seed=1)
         quick = world.submit_store([full(1, 30)], path(1, 3))
         (result,) = world.wait()
         assert result.job.number == quick
@@ -174,6 +163,59 @@ def test_a_question_that_fails_is_retry(world: World) -> None:
     assert "on purpose" in world.tier.status().error
 
 
+@pytest.mark.parametrize("call", [Call.GET, Call.EXISTS])
+def test_a_miss_of_the_deadline_and_the_failure_it_comes_back_with_are_one(world: World, call: Call) -> None:
+    with world.store.hold(call) as gate:
+        world.submit_load([full(1)], path(1))
+        world.tier.lookup([(FULL, path(1)[0])])
+        gate.wait_for(1)
+        world.advance_s(60)
+        world.tier.poll()
+        gate.fail()
+        world.watched.wait_for_end(call, 1)
+    world.forbid([full(1)])
+    world.tier._crew.stop()
+    world.tier._crew.join(PATIENCE_S)
+    assert world.tier.status().failed == 1
+
+
+def test_a_store_that_answers_after_the_deadline_every_time_is_down(world: World) -> None:
+    world.stored([full(1)], path(1))
+    for k in range(world.rules.failures_to_open):
+        with world.store.hold(Call.GET) as gate:
+            world.submit_load([full(1, 10 + k)], path(1))
+            gate.wait_for(1)
+            world.advance_s(60)
+            assert [result.landed for result in world.tier.poll()] == [()]
+            world.forbid([full(64)])
+            gate.open()
+            world.watched.wait_for_end(Call.GET, k + 1)
+    assert world.tier.status().state == "down"
+
+
+def test_the_deadline_that_opens_the_breaker_ends_the_others_in_the_same_poll(new_world: NewWorld) -> None:
+    world = new_world(rules=ExternalRules(threads=1, failures_to_open=1))
+    with world.store.hold(Call.GET):
+        world.hang(Call.GET)
+        world.advance_s(1.5)
+        world.submit_load([full(1)], path(1))
+        world.advance_s(1)
+        assert len(world.tier.poll()) == 2
+        world.forbid([full(64)])
+
+
+def test_cancelled_jobs_leave_the_queue_although_every_thread_hangs(new_world: NewWorld) -> None:
+    world = new_world(rules=ExternalRules(threads=1))
+    with world.store.hold(Call.GET):
+        numbers = world.hang(Call.GET)
+        numbers += [world.submit_load([full(1, k)], path(1, k)) for k in range(5)]
+        for number in numbers:
+            world.tier.cancel(number)
+        assert world.tier._crew.queued == 0
+        assert len(world.tier.poll()) == 6
+        world.forbid([full(64)])
+
+
 def test_jobs_that_only_waited_are_no_failure_of_a_store_that_answers(new_world: NewWorld) -> None:
     world = new_world(rules=ExternalRules(threads=1, failures_to_open=2, batch_objects=1))
     hashes = path(3)
@@ -193,7 +235,7 @@ def test_jobs_that_only_waited_are_no_failure_of_a_store_that_answers(new_world:
 def test_jobs_that_wait_for_hung_threads_are_failures(new_world: NewWorld) -> None:
     world = new_world(rules=ExternalRules(failures_to_open=3))
     with world.store.hold(Call.GET, Call.EXISTS):
-        hang(world, Call.GET, 2)
+        world.hang(Call.GET, 2)
         world.submit_load([full(1, 50)], path(1))
         world.advance_s(60)
         assert len(world.tier.poll()) == 3
@@ -326,168 +368,6 @@ def test_upkeep_that_fails_costs_nothing(world: World) -> None:
     world.tier.retain(["x"], Keep.LOOSE)
     world.watched.wait_for_end(Call.RETAIN, 2)
     assert world.tier.status().failed == 1
-
-
-# The breaker
-
-
-def break_it(world: World) -> None:
-    """Fail until the breaker opens."""
-    world.store.faults = {Fault.FAIL: 1}
-    for k in range(world.rules.failures_to_open):
-        world.presence(path(1, 1000 + k))
-    assert world.tier.status().state == "down"
-
-
-def test_an_open_breaker_asks_nothing_and_ends_everything(world: World) -> None:
-    hashes = path(2)
-    world.stored([full(2)], hashes)
-    break_it(world)
-    asked = [world.watched.begun(call) for call in Call]
-    assert world.tier.lookup([(FULL, one) for one in hashes]) == (Presence.RETRY,) * 2
-    assert world.loaded([full(2, 20)], hashes).landed == ()
-    assert world.stored([full(2)], path(2, 3)).landed == ()
-    world.tier.retain(["x"], Keep.LOOSE)
-    world.tier.drain()
-    assert [world.watched.begun(call) for call in Call] == asked
-
-
-def test_what_is_queued_when_the_breaker_opens_ends_at_the_next_poll(new_world: NewWorld) -> None:
-    world = new_world(rules=ExternalRules(threads=1, failures_to_open=1))
-    with world.store.hold(Call.GET) as gate:
-        hang(world, Call.GET)
-        world.submit_load([full(1, 1)], path(1, 1))
-        world.submit_store([full(1, 2)], path(1, 2))
-        wanted = [(FULL, path(1, 3)[0])]
-        assert world.tier.lookup(wanted) == (Presence.PENDING,)
-        gate.fail()
-        assert [result.landed for result in world.wait(3)] == [()] * 3
-        world.forbid([full(64)])
-        assert world.tier.lookup(wanted) == (Presence.RETRY,)
-
-
-def test_one_probe_closes_the_breaker_and_what_was_known_is_forgotten(world: World) -> None:
-    hashes = path(2)
-    world.stored([full(2)], hashes)
-    break_it(world)
-    world.store.faults = {}
-    world.store.store = MemoryStore(1 << 20)  # restarted, and empty
-    with world.store.hold(Call.EXISTS) as gate:
-        world.advance_s(world.rules.cool_down_s)
-        assert world.tier.poll() == ()
-        gate.wait_for(1)
-        assert world.tier.lookup([(FULL, hashes[0])]) == (Presence.RETRY,)
-        asked = world.watched.begun(Call.EXISTS)
-        gate.open()
-        world.watched.wait_for_end(Call.EXISTS, asked)
-    while world.tier.status().state == "down":  # its thread is on its way from the store to the breaker
-        assert world.tier.poll() == ()
-    assert world.presence(hashes) == (Presence.MISS,) * 2
-    world.stored([full(2)], hashes)  # asked again, and put again
-    assert world.store.store.status().objects == 2
-
-
-def test_a_probe_that_fails_keeps_it_open(world: World) -> None:
-    break_it(world)
-    world.advance_s(world.rules.cool_down_s)
-    asked = world.watched.begun(Call.EXISTS)
-    assert world.tier.status().state == "down"  # who asks for the status lets it be probed, too
-    world.watched.wait_for_end(Call.EXISTS, asked + 1)
-    assert world.tier.lookup([(FULL, b"x" * 32)]) == (Presence.RETRY,)
-
-
-def test_probes_do_not_pile_up_behind_threads_that_hang(new_world: NewWorld) -> None:
-    world = new_world(rules=ExternalRules(threads=1, failures_to_open=1))
-    with world.store.hold(Call.GET):
-        hang(world, Call.GET)
-        for _ in range(200):
-            world.advance_s(5)
-            world.tier.poll()
-        world.forbid([full(64)])
-        assert world.tier._crew.queued <= 1
-        assert world.tier.status().state == "down"
-    world.watched.wait_for_end(Call.EXISTS, 1)
-
-
-# Threads that hang
-
-
-def test_nothing_leaks_while_all_threads_hang_and_all_is_well_when_they_come_back(
-    new_world: NewWorld,
-) -> None:
-    world = new_world(rules=ExternalRules(failures_to_open=10_000, cool_down_s=1))
-    hashes = path(2)
-    world.stored([full(2)], hashes)
-    with world.store.hold(Call.GET, Call.PUT):
-        hung = hang(world, Call.GET, 2)
-        ended: list[JobResult] = []
-        for k in range(50):
-            world.submit_load([full(1, 10)], path(1, k))
-            world.submit_store([full(1, 11)], path(1, k))
-            world.tier.lookup([(FULL, one) for one in path(3, k)])
-            world.advance_s(60)
-            ended += world.tier.poll()
-            world.forbid([full(64)])
-            assert world.tier._crew.queued == 0
-        assert len(ended) == 102
-        assert {result.job.number for result in ended} >= set(hung)
-        assert world.tier._flights == {}
-    world.advance_s(60)
-    assert extents(world.loaded([full(2, 20)], hashes)) == [("FULL", 0, 8, [20, 21])]
-
-
-def test_stores_that_hang_do_not_keep_loads_waiting(world: World) -> None:
-    hashes = path(2)
-    world.stored([full(2)], hashes)
-    with world.store.hold(Call.PUT):
-        hang(world, Call.PUT)
-        world.submit_store([full(1, 30)], path(1, 7))
-        load = world.submit_load([full(2, 20)], hashes)
-        (result,) = world.wait()
-        assert result.job.number == load
-        assert extents(result) == [("FULL", 0, 8, [20, 21])]
-    world.wait(2)
-    world.forbid([full(64)])
-
-
-def test_drain_waits_for_a_hung_store_no_longer_than_the_deadline(new_world: NewWorld) -> None:
-    world = new_world(rules=ExternalRules(deadline_s=0.05, deadline_per_mib_s=0.001))
-    with world.store.hold(Call.PUT, Call.GET):
-        numbers = hang(world, Call.GET, 1) + hang(world, Call.PUT, 1)
-        world.tier.drain()
-        results = world.tier.poll()
-        world.forbid([full(64)])
-    assert sorted(result.job.number for result in results) == sorted(numbers)
-    assert all(result.landed == () for result in results)
-
-
-def test_close_does_not_wait_for_a_hung_store_and_closes_it_all_the_same(new_world: NewWorld) -> None:
-    closed: list[bool] = []
-
-    class Closing(MemoryStore):
-        def close(self) -> None:
-            closed.append(True)
-
-    world = new_world(Closing(1 << 20), rules=ExternalRules(close_s=0.05))
-    with world.store.hold(Call.PUT, Call.GET):
-        numbers = hang(world, Call.GET, 1) + hang(world, Call.PUT, 1)
-        queued = world.submit_load([full(1)], path(1))
-        world.tier.close()
-        results = world.tier.poll()
-        world.forbid([full(64)])
-    assert sorted(result.job.number for result in results) == sorted([*numbers, queued])
-    assert closed == [True]
-
-
-def test_a_store_that_hangs_in_its_close_is_left_to_itself(new_world: NewWorld) -> None:
-    class Hanging(MemoryStore):
-        def close(self) -> None:
-            gate.enter()
-
-    world = new_world(rules=ExternalRules(close_s=0.02))
-    with world.store.hold(Call.GET) as gate:
-        world.store.store = Hanging(1)
-        world.tier.close()
 
 
 # What a tier must not be confused by
