@@ -123,7 +123,7 @@ class TierSettings(_Group):
     )
     l3_path: str = Field(
         default="",
-        description="folder of the store; without one ~/.cache/agentcache/BACKEND (file, own redis)",
+        description="folder of the store, or of a server of our own; without one ~/.cache/agentcache/BACKEND",
     )
     l3_url: str = Field(
         default="",
@@ -167,8 +167,8 @@ class TierSettings(_Group):
 
 def _store_faults(tiers: TierSettings) -> Iterator[str]:
     """What was said that the chosen store has no use for. No fault shows the URL: it may hold a password."""
-    if tiers.l3_path and tiers.l3 not in ("file", "redis"):
-        yield f"l3_path is for l3=file and for a redis of our own, and l3 is {tiers.l3}; leave l3_path out"
+    if tiers.l3_path and tiers.l3 not in ("file", "redis", "mooncake"):
+        yield f"l3_path is for l3=file and for servers of our own, and l3 is {tiers.l3}; leave l3_path out"
     if tiers.l3_url and tiers.l3 not in ("redis", "mooncake"):
         yield f"l3_url is for l3=redis and l3=mooncake, and l3 is {tiers.l3}; leave l3_url out"
     if tiers.l3_url and tiers.l3_path:

@@ -176,7 +176,6 @@ def test_store_goes_to_its_folder_and_a_tilde_is_home(
     [
         ({"l3_path": "x"}, "l3 is none; leave l3_path out"),
         ({"l3": "memory", "l3_path": "x"}, "l3 is memory; leave l3_path out"),
-        ({"l3": "mooncake", "l3_path": "x"}, "l3 is mooncake; leave l3_path out"),
         ({"l3_url": "redis://localhost"}, "l3 is none; leave l3_url out"),
         ({"l3": "file", "l3_url": "redis://localhost"}, "l3 is file; leave l3_url out"),
         ({"l3": "redis", "l3_url": "redis://localhost", "l3_path": "x"}, "leave one of them out"),
@@ -195,6 +194,7 @@ def test_what_the_store_has_no_use_for_is_refused(flags: dict[str, object], said
         {"l3": "redis", "l3_url": "redis://:secret@localhost:6379/3"},
         {"l3": "redis", "l3_url": "unix:///run/valkey.sock"},
         {"l3": "redis", "l3_path": "data"},
+        {"l3": "mooncake", "l3_path": "data"},
         {"l3": "mooncake", "l3_url": "[::1]:50051"},
         {"l3": "file", "host_mib": "0.5", "write_policy": "write_back", "prefetch_timeout_s": 0},
     ],

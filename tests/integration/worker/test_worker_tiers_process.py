@@ -46,8 +46,8 @@ async def test_a_setting_that_cannot_be_is_one_line(flags: tuple[str, ...], said
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--host-mib", "99999999999"), "memory"),
-        (("--l3", "memory", "--l3-mib", "0.000001"), "l3_mib"),
+        (("--host-mib", "99999999999"), "lower host_mib"),
+        (("--l3", "redis", "--l3-mib", "99999999999"), "the memory of this machine"),
         (("--l3", "redis", "--l3-url", "redis://127.0.0.1:1"), "127.0.0.1:1"),
     ],
 )
