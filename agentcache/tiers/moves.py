@@ -71,9 +71,9 @@ class _FlightWork:
         self._flight.calling = tuple(page.identity for page in pages)
 
     def _called(self) -> None:
-        """A call came back. In time, if the flight was not ended meanwhile."""
+        """A call came back. In time, it speaks for the store, though the flight may have been cancelled meanwhile."""
         self._flight.calling = ()
-        if self._flight.open:
+        if self._desk.clock.now_ns() < self._flight.terms.deadline_ns:
             self._desk.standing.succeeded()
 
     def _failed(self, fault: Exception) -> None:

@@ -108,6 +108,22 @@ def test_probes_do_not_pile_up_behind_threads_that_hang(new_world: NewWorld) -> 
 # Threads that hang
 
 
+def test_a_call_that_comes_back_in_time_speaks_for_the_store_although_its_job_was_cancelled(
+    world: World,
+) -> None:
+    standing = world.tier._desk.standing
+    with world.store.hold(Call.GET) as gate:
+        (number,) = world.hang(Call.GET)
+        before = standing.successes
+        world.tier.cancel(number)
+        world.forbid([full(64)])
+        gate.open()
+        world.watched.wait_for_end(Call.GET, 1)
+    world.tier._crew.stop()
+    world.tier._crew.join(PATIENCE_S)
+    assert standing.successes == before + 1
+
+
 def test_nothing_leaks_while_all_threads_hang_and_all_is_well_when_they_come_back(
     new_world: NewWorld,
 ) -> None:
