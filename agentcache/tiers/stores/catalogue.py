@@ -118,11 +118,11 @@ class Change:
 
     def evict_to(self, limit_bytes: int) -> None:
         """Let objects go, in order, until no more than `limit_bytes` are taken."""
-        while self.used_bytes > limit_bytes:
-            with self._writing.cursor(self._tables.order) as cursor:
-                cursor.first()
+        with self._writing.cursor(self._tables.order) as cursor:
+            while self.used_bytes > limit_bytes and cursor.first():
                 key = bytes(cursor.value())
-            self.remove([key])
+                cursor.delete()
+                self.remove([key])
 
     def forget_references(self, count: int) -> bool:
         """Make up to `count` objects LOOSE; whether there were any."""
