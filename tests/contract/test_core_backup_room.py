@@ -182,6 +182,17 @@ def test_the_regions_own_copies_do_not_make_way(drive: Drive) -> None:
     assert on_host(driver, "abcde") == "abc"
 
 
+def test_the_regions_own_copies_stay_though_they_rank_lowest(drive: Drive) -> None:
+    """The deepest page of the path is on the host alone; the pages above it find no room."""
+    driver, key = drive(page=4, host_tier=True, host_slots=1), pages_of("abcd", 4)
+    driver.insert(pages_of("abc", 4))
+    driver.insert(key, tier=HOST, full_from=12)
+    at = driver.peek(key).any_tier
+    planned = driver.core.plan_backup(at, DEVICE, HOST, driver.tick(), driver.room())
+    assert (at.length, planned.job, planned.effects) == (16, None, ())
+    assert on_host(driver, "abcd") == "d"
+
+
 def test_what_lies_below_the_boundary_may_make_way(drive: Drive) -> None:
     driver, key = drive(page=4, host_tier=True, host_slots=2), pages_of("abcd", 4)
     driver.insert(pages_of("ab", 4))
