@@ -180,7 +180,7 @@ def test_close_does_not_wait_for_a_hung_store_and_closes_it_all_the_same(new_wor
         def close(self) -> None:
             closed.append(True)
 
-    world = new_world(Closing(1 << 20), rules=ExternalRules(close_s=0.05))
+    world = new_world(Closing(1 << 20), rules=ExternalRules(close_s=0.3))
     with world.store.hold(Call.PUT, Call.GET):
         numbers = world.hang(Call.GET, 1) + world.hang(Call.PUT, 1)
         queued = world.submit_load([full(1)], path(1))
