@@ -1,7 +1,8 @@
 """Host memory and an external store under a real worker: where hits come from, and stores that come and go."""
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx2
 import pytest
 
 from agentcache.errors import CacheError, Kind
+from agentcache.tiers.api import Keep
 from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.memory import MemoryStore
 from agentcache.worker import cache_routes
@@ -213,6 +215,47 @@ async def test_one_of_two_requests_at_once_attaches(
     answers = await asyncio.gather(*(put(client, backend="memory") for _ in range(2)))
     assert sorted(answer.status_code for answer in answers) == [200, 409]
     assert (await client.delete(STORE)).json()["state"] == "absent"
+
+
+async def test_a_store_that_hangs_costs_hits_and_keeps_neither_requests_nor_the_worker(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is asked, its end included; its calls are late after 0.2 s, and nobody waits for them."""
+    store = Hanging()
+    monkeypatch.setattr(cache_routes, "open_store", lambda _tiers: store)
+    patience = {"l3_deadline_s": 0.2, "prefetch_timeout_s": 0.1}
+    try:
+        async with (
+            asyncio.timeout(20),
+            own_worker(checkpoint, **patience) as worker,
+            client_of(worker) as client,
+        ):
+            assert (await put(client, backend="memory")).status_code == 200
+            assert await turn(client, BASE) == NOTHING
+            assert await turn(client, BASE) == {**NOTHING, "device": 192}
+            said = await settled(client)
+            assert said["external"]["failed"] > 0 == said["external"]["stored"]
+    finally:
+        store.freed.set()
+
+
+class Hanging(MemoryStore):
+    """A store that answers nothing until it is `freed`."""
+
+    def __init__(self) -> None:
+        super().__init__(1 << 20)
+        self.freed = threading.Event()
+
+    def exists(self, names: Sequence[str]) -> list[bool]:
+        self.freed.wait()
+        return super().exists(names)
+
+    def put(self, objects: Sequence[tuple[str, bytes]], keep: Keep) -> list[bool]:
+        self.freed.wait()
+        return super().put(objects, keep)
+
+    def close(self) -> None:
+        self.freed.wait()
 
 
 class Watched(MemoryStore):
