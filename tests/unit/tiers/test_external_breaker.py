@@ -124,6 +124,29 @@ def test_a_call_that_comes_back_in_time_speaks_for_the_store_although_its_job_wa
     assert standing.successes == before + 1
 
 
+def test_the_deadline_that_opens_the_breaker_ends_the_others_in_the_same_poll(new_world: NewWorld) -> None:
+    world = new_world(rules=ExternalRules(threads=1, failures_to_open=1))
+    with world.store.hold(Call.GET):
+        world.hang(Call.GET)
+        world.advance_s(1.5)
+        world.submit_load([full(1)], path(1))
+        world.advance_s(1)
+        assert len(world.tier.poll()) == 2
+        world.forbid([full(64)])
+
+
+def test_cancelled_jobs_leave_the_queue_although_every_thread_hangs(new_world: NewWorld) -> None:
+    world = new_world(rules=ExternalRules(threads=1))
+    with world.store.hold(Call.GET):
+        numbers = world.hang(Call.GET)
+        numbers += [world.submit_load([full(1, k)], path(1, k)) for k in range(5)]
+        for number in numbers:
+            world.tier.cancel(number)
+        assert world.tier._crew.queued == 0
+        assert len(world.tier.poll()) == 6
+        world.forbid([full(64)])
+
+
 def test_nothing_leaks_while_all_threads_hang_and_all_is_well_when_they_come_back(
     new_world: NewWorld,
 ) -> None:

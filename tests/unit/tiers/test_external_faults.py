@@ -65,6 +65,13 @@ def test_a_store_that_comes_back_too_late_reads_no_slot(new_world: NewWorld, how
     assert world.memory.status().objects == 0
 
 
+def end_late(world: World) -> None:
+    """The deadlines of all jobs pass, and nothing has landed."""
+    world.advance_s(60)
+    assert all(result.landed == () for result in world.tier.poll())
+    world.forbid([full(64)])
+
+
 def end(world: World, number: int, how: str) -> None:
     if how == "deadline":
         world.advance_s(10)
@@ -166,14 +173,14 @@ def test_a_question_that_fails_is_retry(world: World) -> None:
 @pytest.mark.parametrize("call", [Call.GET, Call.EXISTS])
 def test_a_miss_of_the_deadline_and_the_failure_it_comes_back_with_are_one(world: World, call: Call) -> None:
     with world.store.hold(call) as gate:
-        world.submit_load([full(1)], path(1))
-        world.tier.lookup([(FULL, path(1)[0])])
+        if call is Call.GET:
+            world.hang(call)
+        else:
+            world.tier.lookup([(FULL, path(1)[0])])
         gate.wait_for(1)
-        world.advance_s(60)
-        world.tier.poll()
+        end_late(world)
         gate.fail()
         world.watched.wait_for_end(call, 1)
-    world.forbid([full(1)])
     world.tier._crew.stop()
     world.tier._crew.join(PATIENCE_S)
     assert world.tier.status().failed == 1
@@ -185,35 +192,10 @@ def test_a_store_that_answers_after_the_deadline_every_time_is_down(world: World
         with world.store.hold(Call.GET) as gate:
             world.submit_load([full(1, 10 + k)], path(1))
             gate.wait_for(1)
-            world.advance_s(60)
-            assert [result.landed for result in world.tier.poll()] == [()]
-            world.forbid([full(64)])
+            end_late(world)
             gate.open()
             world.watched.wait_for_end(Call.GET, k + 1)
     assert world.tier.status().state == "down"
-
-
-def test_the_deadline_that_opens_the_breaker_ends_the_others_in_the_same_poll(new_world: NewWorld) -> None:
-    world = new_world(rules=ExternalRules(threads=1, failures_to_open=1))
-    with world.store.hold(Call.GET):
-        world.hang(Call.GET)
-        world.advance_s(1.5)
-        world.submit_load([full(1)], path(1))
-        world.advance_s(1)
-        assert len(world.tier.poll()) == 2
-        world.forbid([full(64)])
-
-
-def test_cancelled_jobs_leave_the_queue_although_every_thread_hangs(new_world: NewWorld) -> None:
-    world = new_world(rules=ExternalRules(threads=1))
-    with world.store.hold(Call.GET):
-        numbers = world.hang(Call.GET)
-        numbers += [world.submit_load([full(1, k)], path(1, k)) for k in range(5)]
-        for number in numbers:
-            world.tier.cancel(number)
-        assert world.tier._crew.queued == 0
-        assert len(world.tier.poll()) == 6
-        world.forbid([full(64)])
 
 
 def test_jobs_that_only_waited_are_no_failure_of_a_store_that_answers(new_world: NewWorld) -> None:
@@ -353,9 +335,7 @@ def test_a_read_that_hung_is_believed_to_be_a_miss_for_a_while(world: World) -> 
     with world.store.hold(Call.GET) as gate:
         world.submit_load([full(2, 20)], hashes)
         gate.wait_for(1)
-        world.advance_s(60)
-        assert [result.landed for result in world.tier.poll()] == [()]
-        world.forbid([full(2, 20)])
+        end_late(world)
         assert world.presence(hashes) == (Presence.MISS,) * 2
 
 
