@@ -209,10 +209,10 @@ async def test_a_store_that_the_engine_refuses_is_closed_again(
     assert closed == ["closed"]
 
 
-async def test_one_of_two_requests_at_once_attaches(
-    client: httpx2.AsyncClient,
-) -> None:
-    answers = await asyncio.gather(*(put(client, backend="memory") for _ in range(2)))
+async def test_one_of_two_requests_at_once_attaches(client: httpx2.AsyncClient, tmp_path: Path) -> None:
+    """The other one does not even open the store: its folder is in use by then."""
+    folder = str(tmp_path / "store")
+    answers = await asyncio.gather(*(put(client, backend="file", path=folder, mib=8) for _ in range(2)))
     assert sorted(answer.status_code for answer in answers) == [200, 409]
     assert (await client.delete(STORE)).json()["state"] == "absent"
 
