@@ -6,7 +6,7 @@ may share a folder. Not for network file systems; not for use across a fork.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,14 +23,16 @@ BATCH_BYTES = 8 << 20
 MAX_READERS = 512  # reads at one time, of all processes
 MAX_TOUCHED = 1 << 16
 CLOSE_WAIT_S = 5.0
-SLACK_BYTES = 1 << 20
+SLACK_BYTES = 8 << 20
+TRIES = 20
+READERS_WAIT_S = 0.05
 PAGE_BYTES = 4096
 
 
 def disk_limit_bytes(capacity_bytes: int) -> int:
-    """What a store of this capacity takes up on the disk at most: a quarter and 1 MiB more, as lmdb leaves gaps.
+    """What a store of this capacity takes up on the disk at most: a quarter and 8 MiB more.
 
-    Once taken it is not given back, but used again.
+    lmdb leaves gaps, and does not use again at once what it frees. What was taken is not given back, but used again.
     """
     return (capacity_bytes + capacity_bytes // 4 + SLACK_BYTES) // PAGE_BYTES * PAGE_BYTES
 
@@ -157,12 +159,12 @@ class FileStore:
         return answers
 
     def retain(self, names: Sequence[str], keep: Keep) -> None:
-        with self._call(), self._turn, self._change() as change:
-            change.retain(map(key_of, names), keep)
+        keys = [key_of(name) for name in names]
+        self._write(lambda change: change.retain(keys, keep))
 
     def remove(self, names: Sequence[str]) -> None:
-        with self._call(), self._turn, self._change() as change:
-            change.remove(map(key_of, names))
+        keys = [key_of(name) for name in names]
+        self._write(lambda change: change.remove(keys))
 
     def status(self) -> StoreStatus:
         with self._call(), self._environment.begin() as reading:
@@ -213,6 +215,25 @@ class FileStore:
             change.touch(touched)
             yield change
 
+    def _write(self, work: Callable[[Change], None]) -> None:
+        """A write that needs next to no room, but some."""
+        with self._call(), self._turn:
+            for tries_left in reversed(range(TRIES)):
+                try:
+                    with self._change() as change:
+                        work(change)
+                    return
+                except lmdb.MapFullError:
+                    if not tries_left:
+                        raise
+                    self._await_readers()
+
+    def _await_readers(self) -> None:
+        """Reads keep what was freed since they began: forget those of dead processes, and let ours end."""
+        self._environment.reader_check()
+        with self._quiet:
+            self._quiet.wait_for(lambda: self._calls <= 1, READERS_WAIT_S)
+
     def _touch(self, keys: Sequence[bytes]) -> None:
         with self._quiet:
             for key in keys:
@@ -244,7 +265,7 @@ class FileStore:
                 with self._change() as change:
                     return [self._add(change, key, data, keep) for key, data in batch]
             except lmdb.MapFullError:
-                self._environment.reader_check()  # a process that died in a read keeps what was freed since
+                self._await_readers()
             except lmdb.Error:
                 if not self._home.lacks(wanted_bytes):
                     raise

@@ -134,6 +134,30 @@ def test_file_failing_disk_is_a_failed_store_and_recovers(
         fill(store, NAMES[1])
 
 
+@pytest.mark.parametrize("times", [3, 100])
+def test_file_small_writes_into_a_full_map_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    with closing(open_file_store(tmp_path, CAP)) as store:
+        fill(store, *NAMES[:2])
+        full = iter(range(times))
+        change = Catalogue.change
+
+        def sometimes(tables: Catalogue) -> object:
+            for _ in full:
+                raise lmdb.MapFullError("full")
+            return change(tables)
+
+        monkeypatch.setattr(Catalogue, "change", sometimes)
+        if times > file.TRIES:
+            with pytest.raises(CacheError) as caught:
+                store.remove(NAMES[:1])
+            assert caught.value.kind is Kind.STORE_FAILED
+        else:
+            store.remove(NAMES[:1])
+        assert store.exists(NAMES[:2]) == [times > file.TRIES, True]
+
+
 def failing(error: lmdb.Error) -> Callable[[Catalogue], object]:
     def change(_: Catalogue) -> object:
         raise error
@@ -144,6 +168,7 @@ def failing(error: lmdb.Error) -> Callable[[Catalogue], object]:
 def test_file_gaps_that_leave_no_room_are_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small objects between large ones: no run of free pages is long enough, though there is room."""
     cap = 16 << 20
+    monkeypatch.setattr(file, "SLACK_BYTES", 1 << 20)
     cleared: list[int] = []
     with closing(open_file_store(tmp_path, cap, largest_bytes=cap // 9)) as store:
         clear = store._clear

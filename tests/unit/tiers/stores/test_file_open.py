@@ -184,18 +184,18 @@ def test_open_with_more_room_keeps_what_is_there(tmp_path: Path) -> None:
 
 
 def test_open_with_less_room_holds_to_it(tmp_path: Path) -> None:
-    objects = [(f"object {number}", bytes(50_000)) for number in range(40)]
-    with closing(open_file_store(tmp_path, 3 * CAP)) as store:
+    objects = [(f"object {number}", bytes(500_000)) for number in range(40)]
+    with closing(open_file_store(tmp_path, 24 * CAP)) as store:
         store.put(objects, Keep.LOOSE)
-    with closing(open_file_store(tmp_path, 2 * CAP)) as store:  # the file may stay as large as it is
+    with closing(open_file_store(tmp_path, 10 * CAP)) as store:  # the file may stay as large as it is
         status = store.status()
         assert status.used_bytes is not None
-        assert 1 << 20 < status.used_bytes <= 2 * CAP
+        assert 8 * CAP < status.used_bytes <= 10 * CAP
         assert store.exists([objects[-1][0]]) == [True]
-    with closing(open_file_store(tmp_path, CAP // 4)) as store:  # it may not
+    with closing(open_file_store(tmp_path, 5 * CAP)) as store:  # it may not
         assert store.status().objects == 0
         store.put(objects, Keep.LOOSE)
-    assert (tmp_path / "data.mdb").stat().st_size <= disk_limit_bytes(CAP // 4)
+    assert (tmp_path / "data.mdb").stat().st_size <= disk_limit_bytes(5 * CAP)
 
 
 def test_open_damaged_store_starts_empty(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_reader_that_died_holds_nothing_up(tmp_path: Path, start: Start) -> No
         assert line(reader) == "reading"
         reader.kill()
         reader.wait()
-        for number in range(400):
+        for number in range(600):
             assert store.put([(name_of(number), bytes(SIZE))], Keep.LOOSE) == [True]
 
 
@@ -179,10 +179,10 @@ def test_a_reader_that_hangs_costs_puts_and_nothing_else(tmp_path: Path, start: 
         assert store.put([(name_of(0), data_of(name_of(0), SIZE))], Keep.LOOSE) == [True]
         reader = start(READER)
         assert line(reader) == "reading"
-        answers = [store.put([(name_of(n), data_of(name_of(n), SIZE))], Keep.LOOSE)[0] for n in range(300)]
+        answers = [store.put([(name_of(n), data_of(name_of(n), SIZE))], Keep.LOOSE)[0] for n in range(500)]
         assert not all(answers)
-        assert sum(whole(store, range(300))) * SIZE > CAP // 2
+        assert sum(whole(store, range(500))) * SIZE > CAP // 2
         reader.communicate()
-        for number in range(300, 600):
+        for number in range(500, 900):
             assert store.put([(name_of(number), bytes(SIZE))], Keep.LOOSE) == [True]
     assert (tmp_path / "data.mdb").stat().st_size <= disk_limit_bytes(CAP)
