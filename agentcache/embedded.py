@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -200,17 +200,30 @@ def open_embedded(folder: Path, options: ServerOptions, clock: Clock) -> Embedde
             server that does not come up; each says what to do
     """
     binary = valkey_binary()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(_open_lock(folder / "owner.lock"))
+    make_folder(folder)
+    with _writing_to(folder):
         server = EmbeddedServer(folder.absolute(), options, clock, binary)
-    except OSError as refused:
-        raise CacheError(
-            Kind.BAD_CONFIG,
-            f"cannot write to {folder} ({refused.strerror}): name a folder that you may write to",
-        ) from refused
     server.ensure()
     return server
+
+
+def make_folder(folder: Path) -> None:
+    """A folder that can be written to, made where it is missing.
+
+    Errors  CacheError(BAD_CONFIG)
+    """
+    with _writing_to(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+
+
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as bad:
+        why = f"cannot write to {folder} ({bad.strerror}): name a folder that you may write to"
+        raise CacheError(Kind.BAD_CONFIG, why) from bad
 
 
 def valkey_binary() -> Path:

@@ -12,6 +12,7 @@ from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.faulty import FaultyStore
 from agentcache.tiers.stores.file import open_file_store
 from agentcache.tiers.stores.memory import MemoryStore
+from agentcache.tiers.stores.mooncake import open_mooncake_store
 from agentcache.tiers.stores.redis import open_redis_store
 from agentcache.types import FULL
 
@@ -46,11 +47,18 @@ def redis(folder: Path, capacity_bytes: int) -> BlobStore:
     return open_redis_store("", capacity_bytes, folder / "valkey")
 
 
+def mooncake(folder: Path, capacity_bytes: int) -> BlobStore:
+    return open_mooncake_store("", capacity_bytes, folder / "mooncake")
+
+
 STORES: dict[str, StoreCase] = {
     "memory": StoreCase(memory),
     "faulty": StoreCase(faultless),
     "file": StoreCase(lambda folder, capacity_bytes: open_file_store(folder / "store", capacity_bytes)),
     "redis": StoreCase(redis, smallest_bytes=2 << 20),
+    "mooncake": StoreCase(
+        mooncake, smallest_bytes=16 << 20, classes=False, exact_order=False, marks=(pytest.mark.system,)
+    ),
 }
 
 

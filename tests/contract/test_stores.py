@@ -12,7 +12,7 @@ from agentcache.tiers.stores.api import BlobStore
 from tests.stores import StoreCase, data_of, name_of, store_cases
 
 OBJECT_BYTES = 40_000
-NAMES = [name_of(number) for number in range(200)]
+NAMES = [name_of(number) for number in range(1200)]
 
 every_store = pytest.mark.parametrize("case", store_cases())
 ordered_stores = pytest.mark.parametrize("case", store_cases(lambda case: case.exact_order))

@@ -27,6 +27,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.keys import FORMAT_VERSION
 from agentcache.tiers.api import Keep
 from agentcache.tiers.stores.api import StoreStatus
+from agentcache.tiers.stores.batches import Objects, put_in_batches
 
 MARKER = "agentcache/l3"
 OURS = re.compile(rb"agentcache/(l3$|%d/)" % FORMAT_VERSION)
@@ -38,7 +39,6 @@ CONNECT_S = 1.0
 ANSWER_S = 2.0
 CONNECTIONS = 64
 READ_OBJECTS = 16
-WRITE_BYTES = 8 << 20
 COMMANDS = 512
 LARGEST_BYTES = 512_000_000  # Redis takes 512 MiB
 COPIED_BYTES = 6000  # values above are sent from where they lie
@@ -206,13 +206,8 @@ class RedisStore:
 
     def put(self, objects: Sequence[tuple[str, bytes]], keep: Keep) -> list[bool]:
         """One SET an object: MSET is 3 to 6 times slower. Cost: a round trip for each 8 MiB."""
-        fitting = [entry for entry in objects if self._may_fit(entry[1])]
-        kept: list[bool] = []
-        for some in _by_size(fitting):
-            sets = [("SET", name, data, "NX", "PX", self._lives.next_ms(keep)) for name, data in some]
-            kept += [not isinstance(answer, OutOfMemoryError) for answer in self._ask(sets)]
-        answers = iter(kept)
-        return [self._may_fit(data) and next(answers) for _, data in objects]
+        largest_bytes = min(self._capacity_bytes or LARGEST_BYTES, LARGEST_BYTES)
+        return put_in_batches(objects, largest_bytes, lambda some: self._put(some, keep))
 
     def retain(self, names: Sequence[str], keep: Keep) -> None:
         self._ask([("PEXPIRE", name, self._lives.next_ms(keep)) for name in names])
@@ -230,6 +225,10 @@ class RedisStore:
         self._client.close()
         if self._server:
             self._server.close()
+
+    def _put(self, objects: Objects, keep: Keep) -> list[bool]:
+        sets = [("SET", name, data, "NX", "PX", self._lives.next_ms(keep)) for name, data in objects]
+        return [not isinstance(answer, OutOfMemoryError) for answer in self._ask(sets)]
 
     def _ask(self, commands: Sequence[Command]) -> list[Any]:
         """The answers, in order; of what was refused, only for want of memory.
@@ -265,9 +264,6 @@ class RedisStore:
             if isinstance(answer, Exception) and not isinstance(answer, OutOfMemoryError):
                 raise answer
         return answers
-
-    def _may_fit(self, data: bytes) -> bool:
-        return len(data) <= min(self._capacity_bytes or LARGEST_BYTES, LARGEST_BYTES)
 
     def _move_in(self) -> None:
         """Make sure that this is a server for us, and mark the database as ours."""
@@ -307,17 +303,3 @@ class RedisStore:
 
 def _encode(word: str | int | bytes) -> bytes:
     return word if isinstance(word, bytes) else str(word).encode()
-
-
-def _by_size(objects: Sequence[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
-    """Runs of objects that go out together."""
-    batch: list[tuple[str, bytes]] = []
-    size_bytes = 0
-    for name, data in objects:
-        if batch and (size_bytes + len(data) > WRITE_BYTES or len(batch) == COMMANDS):
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append((name, data))
-        size_bytes += len(data)
-    if batch:
-        yield batch

@@ -16,6 +16,7 @@ from agentcache.clock import ManualClock, SystemClock
 from agentcache.embedded import GuardedProcess, valkey_binary
 from agentcache.errors import CacheError, Kind
 from agentcache.tiers.api import Keep
+from agentcache.tiers.stores import batches
 from agentcache.tiers.stores import redis as module
 from agentcache.tiers.stores.redis import AHEAD_MS, DAY_MS, MARKER, Lives, Place, RedisStore, open_redis_store
 from tests.stores import data_of, name_of
@@ -252,7 +253,7 @@ def test_a_server_without_a_cap_takes_objects_up_to_the_limit(
 def test_batches_are_bounded_and_answers_stay_in_order(
     serve: MakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WRITE_BYTES", 350)
+    monkeypatch.setattr(batches, "WRITE_BYTES", 350)
     monkeypatch.setattr(module, "READ_OBJECTS", 3)
     monkeypatch.setattr(module, "COMMANDS", 7)
     with closing(open_redis_store(serve().url, 0, HERE)) as store:
