@@ -76,6 +76,14 @@ def test_file_reads_count_as_use_even_when_there_are_very_many(
         assert store.exists(NAMES[:10]) == [False] * 7 + [True] * 3
 
 
+def test_file_a_second_put_is_a_use(tmp_path: Path) -> None:
+    with closing(open_file_store(tmp_path, CAP)) as store:
+        fill(store, *NAMES[:40])
+        fill(store, *NAMES[:5])
+        fill(store, *NAMES[100:120])
+        assert store.exists(NAMES[:10]) == [True] * 5 + [False] * 5
+
+
 def test_file_objects_lie_in_the_folder_for_its_user_only(tmp_path: Path) -> None:
     with closing(open_file_store(tmp_path / "store", CAP)) as store:
         fill(store, NAMES[0])
