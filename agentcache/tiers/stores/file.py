@@ -273,13 +273,12 @@ class FileStore:
         return [False] * len(batch)
 
     def _clear(self, room_bytes: int) -> None:
-        """Free so much, usably: two more writes free what the first one let go."""
+        """Free so much, usably: with one more write between, the next can use it."""
         if room_bytes:
             with self._change() as change:
                 change.evict_to(max(0, self._capacity_bytes - room_bytes))
-            for _ in range(2):
-                with self._change():
-                    pass
+            with self._change():
+                pass
 
     def _add(self, change: Change, key: bytes, data: bytes, keep: Keep) -> bool:
         footprint = self._footprint(data)

@@ -193,6 +193,15 @@ def test_file_gaps_that_leave_no_room_are_cleared(tmp_path: Path, monkeypatch: p
     assert any(cleared)
 
 
+def test_file_an_object_beyond_the_slack_uses_what_it_has_just_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "SLACK_BYTES", 0)
+    with closing(open_file_store(tmp_path, CAP)) as store:
+        for number in range(20):
+            assert store.put([(f"{number}", bytes(CAP * 2 // 5))], Keep.LOOSE) == [True]
+
+
 def test_file_close_leaves_calls_behind_that_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "CLOSE_WAIT_S", 0.05)
     store = open_file_store(tmp_path, CAP)
