@@ -123,7 +123,7 @@ class TierSettings(_Group):
     )
     l3_path: str = Field(
         default="",
-        description="folder of the store, or of a server of our own; without one ~/.cache/agentcache/BACKEND",
+        description="folder of the store, or of our own server and its logs; without one ~/.cache/agentcache/BACKEND",
     )
     l3_url: str = Field(
         default="",
@@ -143,7 +143,10 @@ class TierSettings(_Group):
         description="how long a request waits for the external store: not at all, to the end, a while",
     )
     prefetch_timeout_s: float = Field(
-        default=1.0, ge=0, allow_inf_nan=False, description="seconds of that while"
+        default=1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds of that while; a quarter of a second more for each 1,024 tokens",
     )
 
     @field_validator("host_mib")
@@ -168,10 +171,10 @@ class TierSettings(_Group):
 def _store_faults(tiers: TierSettings) -> Iterator[str]:
     """What was said that the chosen store has no use for. No fault shows the URL: it may hold a password."""
     if tiers.l3_path and tiers.l3 not in ("file", "redis", "mooncake"):
-        yield f"l3_path is for l3=file and for servers of our own, and l3 is {tiers.l3}; leave l3_path out"
+        yield f"l3_path is for l3=file, redis and mooncake, and l3 is {tiers.l3}; leave l3_path out"
     if tiers.l3_url and tiers.l3 not in ("redis", "mooncake"):
         yield f"l3_url is for l3=redis and l3=mooncake, and l3 is {tiers.l3}; leave l3_url out"
-    if tiers.l3_url and tiers.l3_path:
+    if tiers.l3 == "redis" and tiers.l3_url and tiers.l3_path:
         yield "l3_url names a server that runs already, l3_path is the folder of one of our own; leave one of them out"
     if tiers.l3 == "redis" and tiers.l3_url and not _REDIS_URL.match(tiers.l3_url):
         yield "l3_url for redis must look like redis://HOST:PORT/DB (or rediss://, unix://PATH)"

@@ -194,7 +194,7 @@ def test_what_the_store_has_no_use_for_is_refused(flags: dict[str, object], said
         {"l3": "redis", "l3_url": "redis://:secret@localhost:6379/3"},
         {"l3": "redis", "l3_url": "unix:///run/valkey.sock"},
         {"l3": "redis", "l3_path": "data"},
-        {"l3": "mooncake", "l3_path": "data"},
+        {"l3": "mooncake", "l3_path": "logs", "l3_url": "localhost:50051"},
         {"l3": "mooncake", "l3_url": "[::1]:50051"},
         {"l3": "file", "host_mib": "0.5", "write_policy": "write_back", "prefetch_timeout_s": 0},
     ],
