@@ -142,6 +142,19 @@ def test_second_process_joins_and_takes_over_with_the_data_intact(tmp_path: Path
     server.close()
 
 
+def test_folder_is_locked_until_the_server_of_a_dead_owner_is_gone(tmp_path: Path) -> None:
+    process = owner(tmp_path, "SIGKILL")
+    number = number_of(open_embedded(tmp_path, KEPT, CLOCK))
+    os.kill(number, signal.SIGSTOP)
+    process.communicate("\n")
+    with (tmp_path / "owner.lock").open("wb") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.kill(number, signal.SIGCONT)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    assert is_gone(number)
+
+
 def test_server_that_crashed_is_started_again(tmp_path: Path) -> None:
     server = open_embedded(tmp_path, ServerOptions(), CLOCK)
     first = number_of(server)
