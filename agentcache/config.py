@@ -170,6 +170,10 @@ class TierSettings(_Group):
 
 def _store_faults(tiers: TierSettings) -> Iterator[str]:
     """What was said that the chosen store has no use for. No fault shows the URL: it may hold a password."""
+    if not (tiers.l3_path.isprintable() and tiers.l3_url.isprintable()):
+        yield "l3_path and l3_url hold printable characters only"
+    if not _has_folder(tiers):
+        yield "there is no such home folder; name another one in l3_path"
     if tiers.l3_path and tiers.l3 not in ("file", "redis", "mooncake"):
         yield f"l3_path is for l3=file, redis and mooncake, and l3 is {tiers.l3}; leave l3_path out"
     if tiers.l3_url and tiers.l3 not in ("redis", "mooncake"):
@@ -180,6 +184,14 @@ def _store_faults(tiers: TierSettings) -> Iterator[str]:
         yield "l3_url for redis must look like redis://HOST:PORT/DB (or rediss://, unix://PATH)"
     if tiers.l3 == "mooncake" and tiers.l3_url and not _HOST_PORT.match(tiers.l3_url):
         yield "l3_url for mooncake must be HOST:PORT of its master"
+
+
+def _has_folder(tiers: TierSettings) -> bool:
+    try:
+        tiers.l3_folder.as_posix()
+    except RuntimeError:  # what pathlib says of a home that it cannot find
+        return False
+    return True
 
 
 class EngineSettings(TierSettings, SessionSettings, CacheSettings, ModelSettings):

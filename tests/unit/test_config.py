@@ -175,6 +175,9 @@ def test_store_goes_to_its_folder_and_a_tilde_is_home(
     ("flags", "said"),
     [
         ({"l3_path": "x"}, "l3 is none; leave l3_path out"),
+        ({"l3": "file", "l3_path": "a\0b"}, "printable characters only"),
+        ({"l3": "redis", "l3_url": "redis://\ud800"}, "printable characters only"),
+        ({"l3": "file", "l3_path": "~nobody-of-that-name/x"}, "no such home folder"),
         ({"l3": "memory", "l3_path": "x"}, "l3 is memory; leave l3_path out"),
         ({"l3_url": "redis://localhost"}, "l3 is none; leave l3_url out"),
         ({"l3": "file", "l3_url": "redis://localhost"}, "l3 is file; leave l3_url out"),

@@ -166,7 +166,9 @@ async def test_two_workers_share_a_store(checkpoint: Path, tmp_path: Path) -> No
         ({"backend": "memory", "mib": 0}, "'mib' of the request"),
         ({"backend": "memory", "path": "x"}, "l3 is memory; leave l3_path out"),
         ({"backend": "file", "folder": "x"}, "folder is no field of a store"),
-        ({"backend": "redis", "url": "redis://127.0.0.1:1"}, "127.0.0.1:1"),
+        ({"backend": "redis", "url": "redis://:sesame@127.0.0.1:1"}, "127.0.0.1:1"),
+        ({"backend": "file", "path": "a\0b"}, "printable characters"),
+        ({"backend": "file", "path": "a" * 300}, "File name too long"),
     ],
 )
 async def test_a_store_that_cannot_be_had_is_the_requests_fault(
@@ -175,6 +177,7 @@ async def test_a_store_that_cannot_be_had_is_the_requests_fault(
     answer = await put(client, **body)
     assert code(answer) == (400, "bad_request")
     assert said in answer.json()["error"]["message"]
+    assert "sesame" not in answer.text
     assert (await client.get(STORE)).json()["state"] == "absent"
 
 
