@@ -279,12 +279,10 @@ Effects = tuple[Effect, ...]
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """What a request offers to the tree.
+    """What a request offers to the tree: slots on `tier`, DEVICE, or HOST for a graft.
 
-    `full` holds one slot a page for `[full_from, key end)`; None: from after, the length of the `after` lease's
-    boundary (0 without one). Pages in `[after, full_from)` are not offered FULL: they have it in the tree, on the
-    device for tier DEVICE. `pieces` are window intervals (page aligned) and checkpoints (start == end == position)
-    anywhere in `(after, key end]`. `tier` is where the slots are: DEVICE, or HOST for a graft.
+    `full` holds one slot a page for `[full_from, key end)`; None: from `after`, the lease's end or 0. Pages before it
+    have their FULL already. `pieces` are window intervals and checkpoints (start == end), anywhere beyond `after`.
     """
 
     full: Slots

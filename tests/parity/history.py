@@ -296,22 +296,27 @@ class Author(Misuse):
             yield from self._make_room()
 
     def _graft(self) -> Iterator[Op]:
-        """What a prefetch brought goes below what is there; now and then that has gone meanwhile."""
-        word, tier, page, chance = self._word(), self._tier(), self._world.page, self._chance
+        """What a prefetch brought goes onto what is there, from anywhere; now and then that has gone meanwhile."""
+        page, chance = self._world.page, self._chance
+        old = self._keys and chance.random() < 0.5
+        word = chance.choice(self._keys) if old else self._word()
+        host = self._world.config.host_tier and chance.random() < 0.6
+        tier = TierName.HOST if host else TierName.DEVICE
         found = self._op("peek", key=word, limit=self._tokens(word))
         yield found
         ends = [self._world.boundaries[f"{found.number}.{letter}"].length for letter in "da"]
         lease, start = "", 0
-        if chance.random() < 0.4:
+        if chance.random() < 0.3:
             lock = self._op("lock", at=f"{found.number}.d/{page * chance.randint(0, ends[0] // page)}")
             yield lock
             start = self._world.lengths.get(str(lock.number), 0)
             lease = str(lock.number) if start else ""
-        if chance.random() < 0.3:
-            yield from self._make_room()
-        whole = len(word.letters)
-        begin = chance.choice([*ends * 2, page * whole, page * chance.randint(0, whole)])
-        yield self._offer(word, lease, start, tier, max(start, begin))
+        within = page * chance.randint(0, max(ends) // page)
+        begin = max(
+            start, chance.choice([*ends, within, within, page * chance.randint(0, len(word.letters))])
+        )
+        yield from self._room_for(word, begin, tier) if chance.random() < 0.7 else self._make_room()
+        yield self._offer(word, lease, start, tier, begin)
         if lease and chance.random() < 0.7:
             yield self._op("unlock", lease=lease)
 

@@ -77,6 +77,13 @@ impl Stock {
         self.free.get(&(component, tier)).map_or(0, Vec::len)
     }
 
+    /// Of each component the free slots on the host, or less.
+    pub fn room(&self, choices: &mut Choices<'_>) -> Vec<i64> {
+        let most = choices.one(&[i64::MAX, i64::MAX, 1, 0]);
+        let names = 0..1 + self.free.keys().map(|pool| pool.0).max().unwrap_or(0);
+        names.map(|name| most.min(self.free(name, Tier::Host) as i64)).collect()
+    }
+
     /// Slots that are not free.
     pub fn taken(&self, component: usize, tier: Tier) -> i64 {
         i64::from(self.sizes[tier as usize]) - self.free(component, tier) as i64

@@ -155,11 +155,8 @@ impl World {
         let tier =
             if choices.below(4) == 0 && self.core.config().host_tier { Tier::Host } else { Tier::Device };
         let page = self.core.config().page_tokens as usize;
-        let full_from = if choices.below(4) == 0 {
-            start + page * choices.below((tokens.len() - start) / page + 1)
-        } else {
-            start
-        };
+        let later = choices.below((tokens.len() - start) / page + 1);
+        let full_from = start + page * choices.one(&[0, 0, 0, later]);
         let ranges = (start, full_from, tokens.len());
         let Some(pieces) = self.offered(choices, ranges, tier) else { return Ok(()) };
         let offer = Offer {
@@ -246,18 +243,11 @@ impl World {
     fn evict(&mut self, choices: &mut Choices<'_>) -> Result<(), Error> {
         let component = choices.below(self.core.config().rules.len());
         let (tier, want) = (choices.one(&TREE_TIERS), i64::from(choices.one(&[1, 1, 2, 5, 60])));
-        let room = self.room(choices);
+        let room = self.stock.room(choices);
         let answer = self.core.evict(component, tier, want, &room, self.now)?;
         assert_eq!(answer.short, (want - answer.freed - answer.moving).max(0));
         self.apply(&answer.effects);
         Ok(())
-    }
-
-    /// The free slots on the host, or less.
-    fn room(&self, choices: &mut Choices<'_>) -> Vec<i64> {
-        let most = choices.one(&[i64::MAX, i64::MAX, 1, 0]);
-        let names = 0..self.core.config().rules.len();
-        names.map(|name| most.min(self.stock.free(name, Tier::Host) as i64)).collect()
     }
 
     fn transfer(&mut self, choices: &mut Choices<'_>) -> Result<(), Error> {
@@ -271,7 +261,7 @@ impl World {
         let planned = if target == device {
             self.core.plan_load(place.boundary, source, target, self.now)?
         } else {
-            let room = (choices.below(2) == 0).then(|| self.room(choices));
+            let room = (choices.below(2) == 0).then(|| self.stock.room(choices));
             self.core.plan_backup(place.boundary, source, target, self.now, room.as_deref())?
         };
         if let Some(lease) = planned.lease {
