@@ -12,8 +12,9 @@ import pytest
 from agentcache.clock import SystemClock
 from agentcache.errors import CacheError, Kind
 from agentcache.tiers.api import Keep
-from agentcache.tiers.stores import mooncake as module
-from agentcache.tiers.stores.mooncake import SMALLEST_BYTES, MooncakeStore, open_mooncake_store
+from agentcache.tiers.stores import mooncake_servers as module
+from agentcache.tiers.stores.mooncake import MooncakeStore, open_mooncake_store
+from agentcache.tiers.stores.mooncake_servers import SMALLEST_BYTES
 from tests.stores import data_of, name_of
 
 NAMES = [name_of(number) for number in range(50)]
