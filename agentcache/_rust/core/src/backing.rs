@@ -92,17 +92,25 @@ fn fill(
     }
     let free = room.take_free(component, i64::from((end - start) / page)) as u32 * page;
     if free > 0 {
-        found.push((component, (start, start + free)));
+        note(found, component, (start, start + free));
     }
     start += free;
     while start < end {
         if room.take(trie, Guest { id, end: start + page, component }, &[], changes) {
-            found.push((component, (start, start + page)));
+            note(found, component, (start, start + page));
             start += page;
         } else {
             // Deeper pages of the run rank lower still; only below the last one may be what needs it.
             start = if start + page < end { end - page } else { end };
         }
+    }
+}
+
+/// One more stretch, joined with the one before where it goes on.
+fn note(found: &mut Vec<Stretch>, component: usize, (start, end): (u32, u32)) {
+    match found.last_mut() {
+        Some((before, range)) if *before == component && range.1 == start => range.1 = end,
+        _ => found.push((component, (start, end))),
     }
 }
 
