@@ -24,6 +24,7 @@ from typing import get_args
 
 from rich.console import Console
 
+from agentcache import logs
 from agentcache.bench.multiturn_report import (
     L1,
     L1_L2,
@@ -85,12 +86,13 @@ class Bench:
     build: Callable[[EngineSettings], Engine] = build_engine
 
     def run(self) -> Found:
-        """Errors: those of building an engine, and those of a request that failed."""
+        """Errors: those of building an engine, and of a request that failed; BAD_REQUEST for a shape too long."""
         best = self.shape.reachable(self.shape.last_rounds)
         self.progress.say(
             f"grid {self.shape.grid_tokens}: at most {best:.2%} of the prompts can be cached in the last rounds"
         )
         with closing(self._engine(unlimited_slots(self.shape))) as engine:
+            self._check(engine)
             runs = {UNLIMITED: self._converse(UNLIMITED, engine)}
             working_set = held(engine)
             policy = PublishPolicy(
@@ -104,6 +106,15 @@ class Bench:
         for name in sorted(self.options.configs, key=CONFIGS.index):
             runs[name] = self._limited(name, sizes)
         return Found(self.options.model, self.shape, working_set, sizes, runs)
+
+    def _check(self, engine: Engine) -> None:
+        """Errors: BAD_REQUEST for conversations that the model could not hold to their end."""
+        if self.shape.final_tokens > engine.info.context_tokens:
+            raise CacheError(
+                Kind.BAD_REQUEST,
+                f"the last round's prompt and answer ({self.shape.final_tokens} tokens) are over the model's context "
+                f"({engine.info.context_tokens}); lower --rounds, --request-length or --output-length",
+            )
 
     def _limited(self, name: str, sizes: Sizes) -> Conversation:
         with tempfile.TemporaryDirectory(prefix="agentcache-multiturn-") as folder:
@@ -156,6 +167,7 @@ def held(engine: Engine) -> dict[ComponentName, int]:
 def main(arguments: Sequence[str]) -> int:
     """Measure a model, print a table (or one JSON object); 0 when all was measured and no answer was wrong."""
     options = _parser().parse_args(arguments)
+    logs.configure("text", "warning", sys.stderr)
     plot = _plotter(options.plot) if options.plot else None
     shape = Shape(**{field.name: getattr(options, field.name) for field in fields(Shape)})
     chosen = Options(**{field.name: getattr(options, field.name) for field in fields(Options)})

@@ -159,11 +159,12 @@ class Driver:
         """Step until the round has ended."""
         ended = 0
         while not self.engine.idle():
-            for event in self.engine.step():
-                ended += isinstance(event, Finished)
-                yield event
+            events = self.engine.step()
+            ended += sum(isinstance(event, Finished) for event in events)
+            yield from events
             self.progress.tick(f"{self._where(number)}: {ended} of {self.shape.clients} have ended")
-            self.engine.rest()
+            if not events:
+                self.engine.rest()
 
     def _where(self, number: int) -> str:
         return f"{self.name}: round {number} of {self.shape.rounds}"

@@ -2,10 +2,11 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import structlog
 from rich.console import Console
 
 from agentcache.bench import multiturn_plot
@@ -197,6 +198,13 @@ def test_the_same_result_is_the_same_picture(tmp_path: Path, suffix: str) -> Non
         plot([three_tiers(), three_tiers()], path)
     assert first.read_bytes() == again.read_bytes()
     assert first.stat().st_size > 10_000
+
+
+@pytest.fixture(autouse=True)
+def own_logger() -> Iterator[None]:
+    """The command sets the process's logger up."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("name", ["result.pdf", "nowhere/result.svg"])
