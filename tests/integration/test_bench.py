@@ -102,7 +102,7 @@ def test_conversations_hit_whatever_tier_has_room_and_hear_the_same() -> None:
             assert one["ttft_ms"] > 0
         assert run["effective_input_tokens_per_s"] > 0
     tiers = {name: tiers_used(run) for name, run in runs.items()}
-    assert tiers[L1] == tiers[UNLIMITED] == {"device"}
+    assert tiers[L1] <= tiers[UNLIMITED] == {"device"}
     assert "host" in tiers[L1_L2] <= {"device", "host"}
     assert "external" in tiers[L1_L2_L3]
 
