@@ -243,7 +243,7 @@ class UnifiedRadixCache(SessionCalls):
         if frontier.length > turn.boundary_tokens:
             turn.locked = self._core.relock(turn.locked.lease, frontier, now)
             self._ledger.lock(turn.number, turn.locked.pieces)
-            self.tiers.published(turn)
+            turn.published.append(turn.boundary_tokens)
         return inserted
 
     def finish(self, turn: ActiveTurn, user_end_tokens: int, told: Told = NOTHING_TOLD) -> None:
@@ -261,6 +261,7 @@ class UnifiedRadixCache(SessionCalls):
             if completion.registers and turn.prompt.reuse:
                 self._register(turn, user_end_tokens, completion.finish_seq)
             _tell_core(self._core, self._sessions, turn.ticket, now)
+            self.tiers.ended(turn)
         finally:
             self._core.unlock(turn.locked.lease, None, now)
             for component, slots in self._ledger.close(turn.number).items():

@@ -72,9 +72,9 @@ class Executor:
         if not self._could_fit(wanted, ledger):
             return False
         for spec in self._core.config.specs:  # FULL first: what goes with it makes room in the others
-            short = self._short(wanted).get(spec.name, 0) - self._controller.leaving(spec.name)
-            if short > 0:
-                self._evict(spec.name, TierName.DEVICE, short)
+            while (short := self._lacks(wanted, spec.name)) > 0:
+                if not self._evict(spec.name, TierName.DEVICE, short):
+                    break
         return max(self._short(wanted).values(), default=0) <= 0
 
     def make_host_room(self, wanted: Mapping[ComponentName, int]) -> bool:
@@ -109,6 +109,10 @@ class Executor:
             referenced=count.referenced,
         )
 
+    def _lacks(self, wanted: Mapping[ComponentName, int], component: ComponentName) -> int:
+        """How many slots are to be evicted yet; those of pieces that are leaving come free by themselves."""
+        return self._short(wanted).get(component, 0) - self._controller.leaving(component)
+
     def _short(self, wanted: Mapping[ComponentName, int]) -> dict[ComponentName, int]:
         return {name: count - self.device_pool(name).free_slots for name, count in wanted.items()}
 
@@ -124,8 +128,10 @@ class Executor:
         pool = self.device_pool(component)
         return pool.size - pool.free_slots - ledger.claimed(component)
 
-    def _evict(self, component: ComponentName, tier: TierName, want: int) -> None:
+    def _evict(self, component: ComponentName, tier: TierName, want: int) -> int:
+        """Answers how many slots are free now, or will be; 0: nothing may go."""
         evicted = self._core.evict(component, tier, want, self.host_room(), self._clock.now_ns())
         self._stats.evicted(evicted.effects)
         self.apply(evicted.effects)
         self.settle()
+        return evicted.freed + evicted.moving

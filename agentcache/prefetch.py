@@ -2,7 +2,7 @@
 
     asking ──► loading ──► … one stretch after the other, each grafted when it has landed … ──► over
        ▲          │
-       └──────────┘  another request is loading these pages: wait for it, then look again
+       └──────────┘  another request is loading these pages, or some have left: look again
 
 Existence is a hint. What does not arrive shortens the reuse; what arrives is grafted into the tree, which votes again.
 """
@@ -23,7 +23,17 @@ from agentcache.restoring import missing, questions, restorable, slots_of, stret
 from agentcache.tiers.api import Presence
 from agentcache.tree.api import UnifiedTreeCore
 from agentcache.turns import Ledger
-from agentcache.types import FULL, NO_SLOTS, ComponentName, Insert, Piece, PoolName, TierName
+from agentcache.types import (
+    FULL,
+    NO_SLOTS,
+    ComponentName,
+    Insert,
+    Lease,
+    MatchResult,
+    Piece,
+    PoolName,
+    TierName,
+)
 
 
 class PrefetchPolicy(StrEnum):
@@ -39,8 +49,8 @@ class PrefetchRules:
     """Limits of prefetching.
 
     Units  timeout_s from the first moment that the request could have begun, and timeout_per_1k_s for each 1,024
-           tokens asked for; stretch_tokens are loaded and grafted at a time; `share` of a pool is what requests that
-           have not begun may hold of it (one request alone may hold more)
+           tokens asked for; stretch_tokens are loaded and grafted at a time; `share` of a pool is what the paths of
+           requests that have not begun may take of it (one alone may take more)
     """
 
     policy: PrefetchPolicy = PrefetchPolicy.TIMEOUT
@@ -64,9 +74,9 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A load in flight: `pieces` with the slots that it was given, FULL of it from `full` on, to boundary `end`."""
+    """A load in flight, from boundary `start` to boundary `end`, and the names of its pages."""
 
-    full: int
+    start: int
     end: int
     pages: frozenset[bytes]
 
@@ -74,26 +84,40 @@ class Stretch:
 NO_STRETCH = Stretch(0, 0, frozenset())
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What keeps a waiting request's prefix from leaving: a lease on the device, or a held load from the host."""
+
+    lease: Lease | None = None
+    pieces: tuple[Piece, ...] = ()
+    job: int = 0
+
+
+NOTHING = Claim()
+
+
 @dataclass(slots=True, eq=False)
 class Prefetch:
-    """One request's prefetch.
+    """One request's prefetch, to the `target` tier, where its whole path takes `cost` slots.
 
-    `began` is the boundary that voted when it was first looked at (-1: not yet), `voted` the one that votes now, `full`
-    how far FULL alone is resident, `ends` the boundaries still to be loaded, `held` what it has taken of the pools.
+    `began` is the least boundary that voted when it was looked at (-1: not looked at), `voted` the one that votes now,
+    `ends` the boundaries still to be loaded.
     """
 
+    number: int
     key: Key
     limit: int
     names: PathNames
+    target: TierName
+    cost: Counter[ComponentName]
     began: int = -1
     voted: int = 0
-    full: int = 0
     stage: Stage = Stage.ASKING
     wanted: tuple[tuple[ComponentName, bytes], ...] = ()
     ends: deque[int] = field(default_factory=deque)
     flight: int = 0
     stretch: Stretch = NO_STRETCH
-    held: Counter[ComponentName] = field(default_factory=Counter)
+    claim: Claim = NOTHING
     blocked_ns: int | None = None
 
     def look_again(self) -> None:
@@ -105,44 +129,50 @@ class Prefetch:
         return (max(0, self.began), max(0, self.began, self.voted))
 
 
-class Prefetcher:
-    """The prefetches of all queued requests, first come, first served."""
+@dataclass(frozen=True, slots=True)
+class PrefetchParts:
+    """What prefetching works with."""
 
-    def __init__(
-        self,
-        core: UnifiedTreeCore,
-        executor: Executor,
-        controller: HybridCacheController,
-        pools: Mapping[PoolName, Pool],
-        clock: Clock,
-        rules: PrefetchRules,
-    ) -> None:
-        self._core = core
-        self._config = core.config
-        self._executor = executor
-        self._controller = controller
-        self._clock = clock
+    core: UnifiedTreeCore
+    executor: Executor
+    controller: HybridCacheController
+    pools: Mapping[PoolName, Pool]
+    clock: Clock
+    ledger: Ledger
+
+
+class Prefetcher:
+    """The prefetches of queued requests. Only the first of the queue, as many as may share the pools, are worked on;
+
+    what they have found or brought is kept for them until they begin.
+    """
+
+    def __init__(self, parts: PrefetchParts, rules: PrefetchRules) -> None:
+        self._core = parts.core
+        self._config = parts.core.config
+        self._executor = parts.executor
+        self._controller = parts.controller
+        self._pools = parts.pools
+        self._clock = parts.clock
+        self._ledger = parts.ledger
         self._rules = rules
-        self._target = TierName.HOST if core.config.host_tier else TierName.DEVICE
-        self._pools = {name.component: pool for name, pool in pools.items() if name.tier is self._target}
         self._queued: dict[int, Prefetch] = {}
         self._flying: dict[int, Prefetch] = {}
+        self._window: frozenset[int] = frozenset()
         self.tokens_total = 0
 
     @property
     def idle(self) -> bool:
-        """Nothing is asked for or loaded, nothing is held for anybody."""
-        return not self._flying and all(one.stage is Stage.OVER for one in self._queued.values())
-
-    @property
-    def queued(self) -> int:
-        """Requests that hold, or may take, a part of the quota."""
-        return len(self._queued)
+        """Nothing is asked for, loaded or kept for anybody."""
+        return not self._flying and not self._queued
 
     def start(self, number: int, key: Key, limit: int, names: PathNames) -> None:
         """Look for what a queued request could restore up to `limit`."""
-        if self._controller.has_external and limit >= self._config.grid:
-            self._queued[number] = Prefetch(key, limit, names)
+        if not self._controller.has_external or limit < self._config.grid:
+            return
+        cost = self._cost(limit)
+        target = TierName.HOST if self._fits(cost, TierName.HOST, 1.0) else TierName.DEVICE
+        self._queued[number] = Prefetch(number, key, limit, names, target, cost)
 
     def arrived(self, number: int) -> bool:
         """Whether a request that could begin now should; asked again until it should."""
@@ -150,13 +180,14 @@ class Prefetcher:
         if one is None or one.stage is Stage.OVER or self._rules.policy is PrefetchPolicy.BEST_EFFORT:
             return True
         now = self._clock.now_ns()
-        if one.blocked_ns is None:
+        if one.blocked_ns is None and number in self._window:
             one.blocked_ns = now
-        patience = self._rules.patience_ns(one.limit - max(0, one.began))
-        return self._rules.policy is PrefetchPolicy.TIMEOUT and now - one.blocked_ns >= patience
+        if one.blocked_ns is None or self._rules.policy is PrefetchPolicy.WAIT_COMPLETE:
+            return False
+        return now - one.blocked_ns >= self._rules.patience_ns(one.limit - max(0, one.began))
 
     def leave(self, number: int) -> tuple[int, int]:
-        """A request begins or goes away: its quota is free, its load ends. Answers which tokens came from outside."""
+        """A request begins or goes away: nothing is kept for it, its load ends. Answers what came from outside."""
         one = self._queued.pop(number, None)
         if one is None:
             return (0, 0)
@@ -164,31 +195,97 @@ class Prefetcher:
             self._controller.cancel(one.flight)
             self._executor.settle()
             self._graft_fetched()
+        self._keep(one, NOTHING)
         return one.brought
 
-    def step(self, ledger: Ledger) -> None:
+    def step(self) -> None:
         """Graft what has landed, ask and load further."""
         self._graft_fetched()
-        for one in self._queued.values():
+        for one in self._first():
             if one.stage is Stage.ASKING:
                 self._ask(one)
-            if one.stage is Stage.LOADING and not one.flight and not self._load(one, ledger):
-                return  # short of quota or room: nobody overtakes
+            if one.stage is Stage.LOADING and not one.flight and not self._load(one):
+                return  # short of room: nobody overtakes
+
+    def yield_claims(self) -> bool:
+        """Keep nothing any longer for the last request that something is kept for. False: there is none."""
+        for one in reversed(self._queued.values()):
+            if one.claim is not NOTHING:
+                self._keep(one, NOTHING)
+                self._executor.settle()
+                return True
+        return False
 
     def stop(self) -> None:
         """End every prefetch; the requests go on with what they have."""
         for number in tuple(self._queued):
             self.leave(number)
 
+    def _first(self) -> list[Prefetch]:
+        """Those of the queue whose whole paths fit into their share of the pools; the first always does."""
+        first: list[Prefetch] = []
+        held: dict[TierName, Counter[ComponentName]] = {tier: Counter() for tier in self._config.tiers}
+        for one in self._queued.values():
+            held[one.target] += one.cost
+            if first and not self._fits(held[one.target], one.target, self._rules.share):
+                break
+            first.append(one)
+        self._window = frozenset(one.number for one in first)
+        return first
+
+    def _cost(self, limit: int) -> Counter[ComponentName]:
+        """Slots of a whole path: its pages, and the other regions once for each stretch."""
+        cost: Counter[ComponentName] = Counter()
+        for piece in missing(self._config, 0, limit - limit % self._config.grid):
+            regions = 1 if piece.component == FULL else 1 + limit // self._rules.stretch_tokens
+            cost[piece.component] = regions * slots_of(piece, self._config.page_tokens)
+        return cost
+
+    def _fits(self, cost: Counter[ComponentName], tier: TierName, share: float) -> bool:
+        pools = self._pools
+        return all(
+            PoolName(name, tier) in pools and count <= share * pools[PoolName(name, tier)].size
+            for name, count in cost.items()
+        )
+
+    # keeping
+
+    def _look(self, one: Prefetch) -> None:
+        """Where the tree ends for this path now. A use, and what is found is kept."""
+        match = self._core.match(one.key, one.limit, self._clock.now_ns())
+        one.voted = match.any_tier.length
+        one.began = one.voted if one.began < 0 else min(one.began, one.voted)
+        self._keep(one, self._claimed(one, match))
+
+    def _claimed(self, one: Prefetch, match: MatchResult) -> Claim:
+        now = self._clock.now_ns()
+        if match.any_tier.length > match.device.length:
+            planned = self._core.plan_load(match.any_tier, TierName.HOST, TierName.DEVICE, now)
+            self._executor.apply(planned.effects)
+            assert planned.lease, "a load comes with the lease of what is on the device"
+            self._core.unlock(planned.lease, None, now)
+            return Claim(job=planned.job.number if planned.job else 0)
+        if one.target is TierName.DEVICE and match.device.length:
+            locked = self._core.lock(match.device, now)
+            return Claim(locked.lease, locked.pieces)
+        return NOTHING
+
+    def _keep(self, one: Prefetch, claim: Claim) -> None:
+        """Let go of what was kept before. The new claim stands already, so nothing leaves in between."""
+        before, one.claim = one.claim, claim
+        self._ledger.keep(one.number, claim.pieces)
+        if before.job:
+            self._controller.cancel(before.job)
+        if before.lease:
+            self._core.unlock(before.lease, None, self._clock.now_ns())
+
     # asking
 
     def _ask(self, one: Prefetch) -> None:
         hashes, page = one.names.of(one.key), self._config.page_tokens
         if not one.wanted:
-            match = self._core.peek(one.key, one.limit)
-            one.voted, one.full = match.any_tier.length, match.full_tokens
-            one.began = one.voted if one.began < 0 else one.began
-            asked = questions(self._config, one.voted, one.full, one.limit)
+            self._look(one)
+            asked = questions(self._config, one.voted, one.limit)
             one.wanted = tuple((name, hashes[end // page - 1]) for name, end in asked)
         answers = self._controller.lookup(one.wanted)
         if Presence.PENDING in answers:
@@ -197,7 +294,6 @@ class Prefetcher:
         ends = restorable(
             self._config,
             one.voted,
-            one.full,
             one.limit,
             lambda name, end: (name, hashes[end // page - 1]) in hits,
         )
@@ -206,61 +302,42 @@ class Prefetcher:
 
     # loading
 
-    def _load(self, one: Prefetch, ledger: Ledger) -> bool:
-        """Start the next stretch. False: quota or room is short just now."""
-        end = one.ends[0]
-        match = self._core.match(
-            one.key, one.limit, self._clock.now_ns()
-        )  # a use: what is below must not leave now
-        stretch = self._stretch(one, end)
-        if match.full_tokens < min(one.full, one.limit) or any(
-            stretch.pages & other.stretch.pages for other in self._flying.values()
-        ):
+    def _load(self, one: Prefetch) -> bool:
+        """Start the next stretch. False: room is short just now."""
+        stretch = self._stretch(one, one.ends[0])
+        loading = [other.stretch.pages for other in self._flying.values()]
+        resident = self._core.peek(one.key, one.limit).any_tier.length
+        if resident != one.voted or any(stretch.pages & pages for pages in loading):
             one.look_again()
             return True
-        bare = missing(self._config, stretch.full, end)
+        bare = missing(self._config, stretch.start, stretch.end)
         needs: Counter[ComponentName] = Counter()
         for piece in bare:
             needs[piece.component] += slots_of(piece, self._config.page_tokens)
-        if any(count > self._pools[name].size for name, count in needs.items()):
+        if not self._fits(needs, one.target, 1.0):
             one.stage = Stage.OVER
             return True
-        if not self._may_hold(one, needs) or not self._make_room(needs, ledger):
+        if not self._make_room(needs, one.target):
             return False
-        one.held += needs
+        pieces = tuple(self._placed(piece, one.target) for piece in bare)
         one.stretch = stretch
-        one.flight = self._controller.fetch(
-            tuple(self._placed(piece) for piece in bare), self._target, Names(one.names.of(one.key))
-        )
+        one.flight = self._controller.fetch(pieces, one.target, Names(one.names.of(one.key)))
         self._flying[one.flight] = one
         return True
 
     def _stretch(self, one: Prefetch, end: int) -> Stretch:
-        page, hashes = self._config.page_tokens, one.names.of(one.key)
-        full = min(one.full, end)
-        first = min(full, end - page)
-        return Stretch(full, end, frozenset(hashes[first // page : end // page]))
+        page = self._config.page_tokens
+        return Stretch(one.voted, end, frozenset(one.names.of(one.key)[one.voted // page : end // page]))
 
-    def _may_hold(self, one: Prefetch, needs: Counter[ComponentName]) -> bool:
-        """Whether the requests that have not begun may hold so much; one alone may hold all that there is."""
-        others: Counter[ComponentName] = Counter()
-        for other in self._queued.values():
-            if other is not one:
-                others += other.held
-        if not others:
-            return True
-        return all(
-            others[name] + one.held[name] + count <= self._rules.share * self._pools[name].size
-            for name, count in needs.items()
-        )
-
-    def _make_room(self, needs: Counter[ComponentName], ledger: Ledger) -> bool:
-        if self._target is TierName.HOST:
+    def _make_room(self, needs: Counter[ComponentName], target: TierName) -> bool:
+        if target is TierName.HOST:
             return self._executor.make_host_room(needs)
-        return self._executor.make_room(needs, ledger)
+        return self._executor.make_room(needs, self._ledger)
 
-    def _placed(self, piece: Piece) -> Piece:
-        slots = self._pools[piece.component].alloc(slots_of(piece, self._config.page_tokens))
+    def _placed(self, piece: Piece, target: TierName) -> Piece:
+        slots = self._pools[PoolName(piece.component, target)].alloc(
+            slots_of(piece, self._config.page_tokens)
+        )
         assert slots is not None, "room was made for these slots"
         return replace(piece, slots=slots)
 
@@ -269,44 +346,40 @@ class Prefetcher:
     def _graft_fetched(self) -> None:
         for result in self._controller.fetched():
             one = self._flying.pop(result.job.number)
+            end, one.flight = one.ends.popleft(), 0
             reached = self._graft(one, result.landed)
-            whole = reached >= one.stretch.end
             self.tokens_total += max(0, reached - one.voted)
-            one.voted = max(one.voted, reached)
-            one.full = max(one.full, reached)
-            one.flight = 0
-            one.ends.popleft()
-            if not whole or not one.ends:
+            if one.number in self._queued:
+                self._look(one)  # and keep it
+            else:
+                one.voted = max(one.voted, reached)
+            if reached < end or not one.ends:
                 one.stage = Stage.OVER
 
     def _graft(self, one: Prefetch, landed: tuple[Piece, ...]) -> int:
         """Offer what landed to the tree, as far as FULL has no gap; the rest is free again. Answers the frontier."""
-        reach, full = one.stretch.full, NO_SLOTS
+        reach, full = one.stretch.start, NO_SLOTS
         for piece in sorted(
             (piece for piece in landed if piece.component == FULL), key=lambda piece: piece.start
         ):
             if piece.start == reach:
                 reach, full = piece.end, np.concatenate([full, piece.slots])
             else:
-                self._free(piece)
+                self._free(piece, one.target)
         aux = [piece for piece in landed if piece.component != FULL]
         for piece in aux:
             if piece.end > reach:
-                self._free(piece)
+                self._free(piece, one.target)
         if not reach:
             return 0
-        offer = Insert(
-            full,
-            tuple(piece for piece in aux if piece.end <= reach),
-            tier=self._target,
-            full_from=one.stretch.full,
-        )
+        whole = tuple(piece for piece in aux if piece.end <= reach)
+        offer = Insert(full, whole, tier=one.target, full_from=one.stretch.start)
         key = Key(one.key.tokens[:reach], one.key.namespace)
         inserted = self._core.insert(key, offer, self._clock.now_ns())
         self._executor.apply(inserted.effects)
         for piece in inserted.kept:
-            self._free(piece)
+            self._free(piece, one.target)
         return inserted.frontier.length
 
-    def _free(self, piece: Piece) -> None:
-        self._pools[piece.component].free(piece.slots)
+    def _free(self, piece: Piece, tier: TierName) -> None:
+        self._pools[PoolName(piece.component, tier)].free(piece.slots)

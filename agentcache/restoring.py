@@ -1,11 +1,11 @@
 """What of a path could be restored from outside: the boundary vote over what an external tier says it has. Arithmetic.
 
-    0          voted    full          reach      last
-    |===========|--------|- - - - - - -|          |     FULL: resident to `full`, held outside to `reach`
-                    ^        ^      ^               candidates: multiples of the grid in (voted, reach]
+    0          voted                  reach      limit
+    |===========|- - - - - - - - - - - -|          |     FULL: held outside from the voted boundary to `reach`
+                    ^        ^      ^                    candidates: multiples of the grid in (voted, reach]
 
-A candidate is restorable when every other component's region there is held outside, whole. That some of it may be
-resident is not looked at: a window is a few pages, a state is one.
+A candidate is restorable when every other component's region there is held outside, whole. What of all this may be
+resident beyond the boundary that votes is not looked at: nothing keeps it from leaving.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +17,11 @@ Held = Callable[[ComponentName, int], bool]
 """Whether the page that ends here, or the state here, is held outside."""
 
 
-def questions(config: CoreConfig, voted: int, full: int, limit: int) -> Iterator[tuple[ComponentName, int]]:
+def questions(config: CoreConfig, voted: int, limit: int) -> Iterator[tuple[ComponentName, int]]:
     """What to ask for, shallow before deep: (component, end of the page or position of the state)."""
     page, grid = config.page_tokens, config.grid
     last = limit - limit % grid
-    yield from ((FULL, end) for end in range(full + page, last + 1, page))
+    yield from ((FULL, end) for end in range(voted + page, last + 1, page))
     first = voted - voted % grid + grid
     for spec in config.specs[1:]:
         if isinstance(spec.rule, Checkpoint):
@@ -31,10 +31,10 @@ def questions(config: CoreConfig, voted: int, full: int, limit: int) -> Iterator
             yield from ((spec.name, end) for end in range(start + page, last + 1, page))
 
 
-def restorable(config: CoreConfig, voted: int, full: int, limit: int, held: Held) -> tuple[int, ...]:
+def restorable(config: CoreConfig, voted: int, limit: int, held: Held) -> tuple[int, ...]:
     """The boundaries beyond `voted`, not beyond `limit`, that would vote with what is held outside; ascending."""
     page, grid = config.page_tokens, config.grid
-    reach = full
+    reach = voted
     while reach + page <= limit and held(FULL, reach + page):
         reach += page
     candidates = range(voted - voted % grid + grid, min(reach, limit) + 1, grid)
@@ -52,10 +52,10 @@ def stretches(boundaries: Sequence[int], stretch_tokens: int) -> list[int]:
     return chosen[::-1]
 
 
-def missing(config: CoreConfig, full: int, end: int) -> tuple[Piece, ...]:
-    """What boundary `end` needs from outside when FULL is resident up to `full`; without slots."""
+def missing(config: CoreConfig, voted: int, end: int) -> tuple[Piece, ...]:
+    """What boundary `end` needs from outside beyond `voted`; without slots."""
     page = config.page_tokens
-    pieces = [Piece(FULL, full, end)] if full < end else []
+    pieces = [Piece(FULL, voted, end)]
     for spec in config.specs[1:]:
         region = spec.rule.region(end, page)
         pieces.append(Piece(spec.name, region.start, region.end))

@@ -15,7 +15,7 @@ from agentcache.executor import Executor
 from agentcache.keeping import Keeping
 from agentcache.keys import Key, PathNames, object_name
 from agentcache.pools.api import Pool
-from agentcache.prefetch import Prefetcher, PrefetchRules
+from agentcache.prefetch import Prefetcher, PrefetchParts, PrefetchRules
 from agentcache.sessions import Ticket
 from agentcache.tiers.api import ExternalStatus, ExternalTier, Keep
 from agentcache.tiers.null import NullTier
@@ -51,7 +51,10 @@ class Tiering:
         self._clock = parts.clock
         self._ledger = parts.ledger
         self._prefetcher = Prefetcher(
-            parts.core, parts.executor, parts.controller, parts.pools, parts.clock, parts.rules
+            PrefetchParts(
+                parts.core, parts.executor, parts.controller, parts.pools, parts.clock, parts.ledger
+            ),
+            parts.rules,
         )
         self._writer = WriteBehind(parts.core, parts.executor, parts.controller, parts.clock)
         self._keeping = Keeping()
@@ -92,7 +95,7 @@ class Tiering:
         if needs is not None:
             if self._executor.make_room(needs, self._ledger):
                 self._controller.start(turn.loading)
-            elif alone and self._controller.jobs_out == 1:
+            elif alone and not self.leaving_device and not self.make_way():
                 self._controller.cancel(turn.loading)
             self._executor.settle()
         return not self._controller.is_out(turn.loading)
@@ -101,11 +104,12 @@ class Tiering:
 
     def resumed(self, turn: ActiveTurn) -> None:
         """A turn continues from its boundary."""
-        self._writer.hit(_copied(turn), turn.locked.boundary)
+        self._writer.hit(_copied(turn, turn.boundary_tokens))
 
-    def published(self, turn: ActiveTurn) -> None:
-        """A turn has published up to its boundary."""
-        self._writer.published(_copied(turn), turn.locked.boundary)
+    def ended(self, turn: ActiveTurn) -> None:
+        """A turn that still holds its lease has registered, or will not."""
+        for boundary in turn.published:
+            self._writer.published(_copied(turn, boundary))
 
     def held(self, turn: ActiveTurn, frontier: Boundary | None) -> None:
         """A session's turn has registered up to here: what it wants back leaves the external tier last."""
@@ -131,13 +135,16 @@ class Tiering:
     def step(self) -> None:
         """Settle what has ended and start what is due. Never waits. Cost: a few microseconds when nothing is due."""
         self._executor.settle()
-        self._prefetcher.step(self._ledger)
-        self._writer.step()
+        self._prefetcher.step()
 
     @property
     def idle(self) -> bool:
-        """Nothing is in flight, asked for, or to be sent on."""
-        return self._controller.idle and self._prefetcher.idle and self._writer.idle
+        """Nothing is in flight or asked for."""
+        return self._controller.idle and self._prefetcher.idle
+
+    def make_way(self) -> bool:
+        """Let the requests that run have what is kept for those that wait. False: nothing is kept for them."""
+        return self._prefetcher.yield_claims()
 
     @property
     def leaving_device(self) -> bool:
@@ -173,13 +180,11 @@ class Tiering:
     def close(self) -> None:
         """Let go of the tiers' threads, files and connections. What is in flight ends with what has landed."""
         self._prefetcher.stop()
-        self._writer.forget()
         self._controller.close()
         self._executor.settle()
 
 
-def _copied(turn: ActiveTurn) -> Copied:
-    boundary = turn.boundary_tokens
+def _copied(turn: ActiveTurn, boundary: int) -> Copied:
     wanted = turn.ticket.session is not None and turn.ticket.registers
     key = Key(turn.path.tokens[:boundary], turn.path.namespace)
     return Copied(key, turn.names, Keep.REFERENCED if wanted else Keep.LOOSE)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class ActiveTurn:
     `cached` is the hit once the turn is ready, by tier; `full_tokens` is how far FULL alone would have gone at begin,
     and `miss` says what stopped the vote. `path` is the longest whole-page path that the turn has shown to the cache,
     `names` names its pages. `loading` is the job that brings the prefix to the device, 0 when there is none (any
-    more); `brought` are the tokens `[start, end)` that a prefetch brought from outside.
+    more); `brought` are the tokens `[start, end)` that a prefetch brought from outside. `published` are its boundaries.
     """
 
     number: int
@@ -62,6 +62,7 @@ class ActiveTurn:
     loading: int = 0
     brought: tuple[int, int] = (0, 0)
     cached: CachedTokens = NOTHING_CACHED
+    published: list[int] = field(default_factory=list)
 
     @property
     def cached_tokens(self) -> int:
@@ -92,6 +93,7 @@ class Ledger:
     def __init__(self) -> None:
         self._leased: dict[int, dict[ComponentName, set[int]]] = {}
         self._locked: dict[int, Counter[ComponentName]] = {}
+        self._kept: dict[int, Counter[ComponentName]] = {}
 
     def __len__(self) -> int:
         return len(self._leased)
@@ -103,9 +105,13 @@ class Ledger:
 
     def lock(self, turn: int, pieces: tuple[Piece, ...]) -> None:
         """Note what the turn's lock covers now."""
-        self._locked[turn] = Counter()
-        for piece in pieces:
-            self._locked[turn][piece.component] += int(piece.slots.size)
+        self._locked[turn] = _slots_by_component(pieces)
+
+    def keep(self, ticket: int, pieces: tuple[Piece, ...]) -> None:
+        """Note what is locked for a request that has not begun; nothing: no more."""
+        self._kept.pop(ticket, None)
+        if pieces:
+            self._kept[ticket] = _slots_by_component(pieces)
 
     def require_open(self, turn: int) -> None:
         """Errors: LEASE_REUSED for a turn that finished or is not ours."""
@@ -142,12 +148,20 @@ class Ledger:
 
     def claimed(self, component: ComponentName) -> int:
         """How many slots of a component turns lease or lock, those locked by several counted several times."""
-        return self.count(component) + sum(locked[component] for locked in self._locked.values())
+        locks = (*self._locked.values(), *self._kept.values())
+        return self.count(component) + sum(locked[component] for locked in locks)
 
     def leased(self, component: ComponentName) -> Slots:
         """Every leased slot of a component's device pool; doubles stay doubles, for checks."""
         accounts = [_slots(account.get(component, set())) for account in self._leased.values()]
         return np.concatenate([NO_SLOTS, *accounts])
+
+
+def _slots_by_component(pieces: tuple[Piece, ...]) -> Counter[ComponentName]:
+    counted: Counter[ComponentName] = Counter()
+    for piece in pieces:
+        counted[piece.component] += int(piece.slots.size)
+    return counted
 
 
 def _slots(numbers: set[int]) -> Slots:

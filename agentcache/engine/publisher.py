@@ -54,15 +54,16 @@ class Publisher:
             self._offer(work, work.state, pieces)
 
     def publish_decoded(self, work: Work) -> None:
-        """Publish the chunk that decoding has just completed, computed again as a prompt's chunk.
+        """Publish a chunk that decoding has completed, computed again as a prompt's chunk; later if slots are short.
 
         The tokens of this chunk went through the model in a prompt's last short chunk and one by one; that rounds
         otherwise than a forward over the whole chunk. Computed again, what is published is bit for bit what a cold
         run over the same tokens computes. Cost: one forward a chunk, beside as many decode steps as it has tokens.
         """
-        start, end = work.turn.boundary_tokens, work.state.length
-        if end - start != self._policy.grid_tokens:
-            return  # the chunk before it could not be published
+        start = work.turn.boundary_tokens
+        end = start + self._policy.grid_tokens
+        if end > work.state.length:
+            return
         if pieces := self._pieces(work, end):
             again = self._runner.new_state()
             self._runner.restore(again, work.turn.locked)

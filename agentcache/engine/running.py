@@ -80,7 +80,8 @@ class Running:
         if not work.planned:
             self._publisher.plan(work, self._sizes)
         started = self._publisher.start(work)
-        if not started and alone and not self._cache.tiers.leaving_device:
+        tiers = self._cache.tiers
+        if not started and alone and not tiers.leaving_device and not tiers.make_way():
             # nothing will end and give slots back
             work.boundaries, work.need = (), {}
             started = self._publisher.start(work)
@@ -121,8 +122,7 @@ class Running:
             self._guarded(work, partial(self._decoded, logits=row))
 
     def _decoded(self, work: Work, logits: Tensor) -> None:
-        at_boundary = work.state.length % self._grid_tokens == 0
-        if at_boundary and self._publishes_decoded and work.turn.prompt.reuse:
+        if self._publishes_decoded and work.turn.prompt.reuse:
             self._publisher.publish_decoded(work)
         self._say(work, logits)
 

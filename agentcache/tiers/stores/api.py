@@ -1,7 +1,7 @@
 """The contract of a store: where an external tier keeps its objects. Synchronous, slow at times, and fallible.
 
-Only the threads of an external tier call it, several at once; the tier brings the deadline, the breaker and the check of
-what comes back. An object is written whole or not at all, and never changed: its name says what is in it.
+Only the threads of an external tier call it, several at once; the tier brings the deadline, the breaker and the check
+of what comes back. An object is written whole or not at all, and never changed: its name says what is in it.
 """
 
 from collections.abc import Sequence
