@@ -1,6 +1,5 @@
 """Config to objects: the only place that chooses implementations."""
 
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -8,6 +7,7 @@ from agentcache.cache import CacheParts, UnifiedRadixCache
 from agentcache.clock import Clock
 from agentcache.config import TierSettings
 from agentcache.controller import HybridCacheController
+from agentcache.embedded import require_memory
 from agentcache.errors import CacheError, Kind
 from agentcache.events import NullEvents
 from agentcache.pools.slots import SlotPool
@@ -23,6 +23,8 @@ from agentcache.tiers.null import NoBytes, NullTier
 from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.file import open_file_store
 from agentcache.tiers.stores.memory import MemoryStore
+from agentcache.tiers.stores.mooncake import open_mooncake_store
+from agentcache.tiers.stores.redis import open_redis_store
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.tree.extension import MISSING
 from agentcache.tree.native import NativeCore
@@ -34,13 +36,11 @@ CORES: dict[str, Callable[[CoreConfig], UnifiedTreeCore]] = {"native": NativeCor
 
 STORES: dict[str, Callable[[TierSettings], BlobStore]] = {
     "file": lambda settings: open_file_store(settings.l3_folder, _capacity(settings)),
-    "redis": lambda settings: pkgutil.resolve_name("agentcache.tiers.stores.redis:open_redis_store")(
+    "redis": lambda settings: open_redis_store(settings.l3_url, _capacity(settings), settings.l3_folder),
+    "mooncake": lambda settings: open_mooncake_store(
         settings.l3_url, _capacity(settings), settings.l3_folder
     ),
-    "mooncake": lambda settings: pkgutil.resolve_name("agentcache.tiers.stores.mooncake:open_mooncake_store")(
-        settings.l3_url, _capacity(settings), settings.l3_folder
-    ),
-    "memory": lambda settings: MemoryStore(_capacity(settings)),
+    "memory": lambda settings: _memory_store(_capacity(settings)),
 }
 MIB = 2**20
 DEFAULT_RULES = SessionRules()
@@ -119,6 +119,11 @@ def _core_faults(name: str) -> Iterator[str]:
         yield f"no core is called {name!r}; there are {_list(sorted(CORES))}"
     if name == "native" and MISSING:
         yield MISSING
+
+
+def _memory_store(capacity_bytes: int) -> BlobStore:
+    require_memory(capacity_bytes, "the memory store")
+    return MemoryStore(capacity_bytes)
 
 
 def _capacity(settings: TierSettings) -> int:

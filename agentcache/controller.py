@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 
 from agentcache.pools.api import Pool
-from agentcache.tiers.api import ABSENT, ExternalTier, JobResult, Keep, Presence, Tier, Transfer
+from agentcache.tiers.api import ABSENT, ExternalTier, JobResult, Keep, Tier, Transfer
 from agentcache.types import NO_SLOTS, ComponentName, Job, Piece, PoolName, Slots, TierName
 
 DEVICE, HOST, EXTERNAL = TierName.DEVICE, TierName.HOST, TierName.EXTERNAL
@@ -30,7 +30,8 @@ class HybridCacheController:
 
     The tree's jobs come by `submit`; a load to the device is held until somebody has made room and says `start`. Loads
     from outside are ours (`fetch`): the tree knows nothing of them until what arrived is grafted. A piece that finds no
-    slots stays out of its transfer; a job may end with nothing landed. Both are ordinary.
+    slots stays out of its transfer; a job may end with nothing landed. Both are ordinary. `external` is the external
+    tier, for questions; `has_external` whether one is attached, reachable or not.
     """
 
     def __init__(self, host: Tier, external: ExternalTier, pools: Mapping[PoolName, Pool]) -> None:
@@ -52,7 +53,7 @@ class HybridCacheController:
         elif job.target is EXTERNAL:
             self._launch(Transfer(job, job.pieces, names.hashes, names.keep))
         else:
-            self._launch(Transfer(job, tuple(self._placed(job))))
+            self._launch(Transfer(job, tuple(_placed(job, self._pools))))
 
     def held(self, number: int) -> Mapping[ComponentName, int] | None:
         """The slots that a held load needs; None when it is not held (any more)."""
@@ -67,7 +68,7 @@ class HybridCacheController:
     def start(self, number: int) -> None:
         """Let a held load go."""
         job = self._held.pop(number)
-        self._launch(Transfer(job, tuple(self._placed(job))))
+        self._launch(Transfer(job, tuple(_placed(job, self._pools))))
 
     def cancel(self, number: int) -> None:
         """End a job early, held or in flight; the next poll reports it. Unknown numbers have ended already."""
@@ -79,7 +80,7 @@ class HybridCacheController:
 
     def poll(self) -> tuple[JobResult, ...]:
         """Jobs of the tree that ended. Slots of what did not land are free again, those of what did the caller's."""
-        ended = [*self._ended, *self._host.poll(), *self._external.poll()]
+        ended = [*self._ended, *self._host.poll(), *self.external.poll()]
         self._ended.clear()
         for result in ended:
             self._settle(result)
@@ -87,10 +88,6 @@ class HybridCacheController:
         return tuple(result for result in ended if result.job.number > 0)
 
     # loads from outside
-
-    def lookup(self, wanted: tuple[tuple[ComponentName, bytes], ...]) -> tuple[Presence, ...]:
-        """What the external tier holds, as far as it knows."""
-        return self._external.lookup(wanted)
 
     def fetch(self, pieces: tuple[Piece, ...], target: TierName, names: Names) -> int:
         """Load pieces into slots that the caller has taken for them; answers a number for `cancel` and `is_out`."""
@@ -112,32 +109,23 @@ class HybridCacheController:
         for number in tuple(self._held):
             self.cancel(number)
         self._host.drain()
-        self._external.drain()
+        self.external.drain()
 
     def replace_external(self, tier: ExternalTier) -> None:
         """Go on with another external tier; the jobs of the old one end with what has landed."""
-        self._external.close()
-        self._ended += self._external.poll()
+        self.external.close()
+        self._ended += self.external.poll()
         self._attach(tier)
 
     def close(self) -> None:
         """Close both tiers; what was out ends."""
         self._host.close()
-        self._external.close()
-
-    @property
-    def external(self) -> ExternalTier:
-        return self._external
+        self.external.close()
 
     @property
     def jobs_out(self) -> int:
         """Jobs that no poll has reported."""
         return len(self._held) + len(self._flights) + len(self._ended) + len(self._fetched)
-
-    @property
-    def idle(self) -> bool:
-        """No job is in flight, held or unreported."""
-        return not self.jobs_out
 
     def is_out(self, number: int) -> bool:
         """Whether this job has not been reported."""
@@ -159,7 +147,7 @@ class HybridCacheController:
         return np.concatenate([NO_SLOTS, *(held.get(name, NO_SLOTS) for held in owed)])
 
     def _attach(self, tier: ExternalTier) -> None:
-        self._external = tier
+        self.external = tier
         self.has_external = tier.status().state != ABSENT
 
     def _launch(self, transfer: Transfer) -> None:
@@ -172,7 +160,7 @@ class HybridCacheController:
             carrier.submit_store(transfer)
 
     def _carrier(self, job: Job) -> Tier:
-        return self._external if EXTERNAL in (job.source, job.target) else self._host
+        return self.external if EXTERNAL in (job.source, job.target) else self._host
 
     def _settle(self, result: JobResult) -> None:
         flight = self._flights.pop(result.job.number, None)
@@ -183,11 +171,13 @@ class HybridCacheController:
         for name, slots in sent.items():
             self._pools[name].free(np.setdiff1d(slots, landed.get(name, NO_SLOTS)))
 
-    def _placed(self, job: Job) -> Iterator[Piece]:
-        for piece in job.pieces:
-            slots = self._pools[PoolName(piece.component, job.target)].alloc(piece.slots.size)
-            if slots is not None:
-                yield replace(piece, slots=slots)
+
+def _placed(job: Job, pools: Mapping[PoolName, Pool]) -> Iterator[Piece]:
+    """The job's pieces with slots of the target, those that find some."""
+    for piece in job.pieces:
+        slots = pools[PoolName(piece.component, job.target)].alloc(piece.slots.size)
+        if slots is not None:
+            yield replace(piece, slots=slots)
 
 
 def _by_pool(tier: TierName, pieces: tuple[Piece, ...]) -> dict[PoolName, Slots]:

@@ -119,7 +119,9 @@ class Executor:
     def _could_fit(self, wanted: Mapping[ComponentName, int], ledger: Ledger) -> bool:
         """Whether evicting all that is not protected would do. The exact count is asked for only when it matters."""
         short = {name: lacking for name, lacking in self._short(wanted).items() if lacking > 0}
-        if self._controller.idle and all(n <= self._surely_loose(name, ledger) for name, n in short.items()):
+        if not self._controller.jobs_out and all(
+            n <= self._surely_loose(name, ledger) for name, n in short.items()
+        ):
             return True
         loose = {count.pool: count.cached - count.protected for count in self._core.stats().pools}
         return all(lacking <= loose[PoolName(name, TierName.DEVICE)] for name, lacking in short.items())

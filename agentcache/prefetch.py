@@ -14,6 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from agentcache.claims import Claims
 from agentcache.clock import Clock
 from agentcache.controller import HybridCacheController, Names
 from agentcache.executor import Executor
@@ -28,8 +29,6 @@ from agentcache.types import (
     NO_SLOTS,
     ComponentName,
     Insert,
-    Lease,
-    MatchResult,
     Piece,
     PoolName,
     TierName,
@@ -84,18 +83,6 @@ class Stretch:
 NO_STRETCH = Stretch(0, 0, frozenset())
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What keeps a waiting request's prefix from leaving: a lease on the device, or a held load from the host."""
-
-    lease: Lease | None = None
-    pieces: tuple[Piece, ...] = ()
-    job: int = 0
-
-
-NOTHING = Claim()
-
-
 @dataclass(slots=True, eq=False)
 class Prefetch:
     """One request's prefetch, to the `target` tier, where its whole path takes `cost` slots.
@@ -117,7 +104,6 @@ class Prefetch:
     ends: deque[int] = field(default_factory=deque)
     flight: int = 0
     stretch: Stretch = NO_STRETCH
-    claim: Claim = NOTHING
     blocked_ns: int | None = None
 
     def look_again(self) -> None:
@@ -156,6 +142,7 @@ class Prefetcher:
         self._clock = parts.clock
         self._ledger = parts.ledger
         self._rules = rules
+        self._claims = Claims(parts.core, parts.executor, parts.controller, parts.clock, parts.ledger)
         self._queued: dict[int, Prefetch] = {}
         self._flying: dict[int, Prefetch] = {}
         self._window: frozenset[int] = frozenset()
@@ -195,7 +182,7 @@ class Prefetcher:
             self._controller.cancel(one.flight)
             self._executor.settle()
             self._graft_fetched()
-        self._keep(one, NOTHING)
+        self._claims.release(number)
         return one.brought
 
     def step(self) -> None:
@@ -209,12 +196,7 @@ class Prefetcher:
 
     def yield_claims(self) -> bool:
         """Keep nothing any longer for the last request that something is kept for. False: there is none."""
-        for one in reversed(self._queued.values()):
-            if one.claim is not NOTHING:
-                self._keep(one, NOTHING)
-                self._executor.settle()
-                return True
-        return False
+        return self._claims.release_last()
 
     def stop(self) -> None:
         """End every prefetch; the requests go on with what they have."""
@@ -255,29 +237,7 @@ class Prefetcher:
         match = self._core.match(one.key, one.limit, self._clock.now_ns())
         one.voted = match.any_tier.length
         one.began = one.voted if one.began < 0 else min(one.began, one.voted)
-        self._keep(one, self._claimed(one, match))
-
-    def _claimed(self, one: Prefetch, match: MatchResult) -> Claim:
-        now = self._clock.now_ns()
-        if match.any_tier.length > match.device.length:
-            planned = self._core.plan_load(match.any_tier, TierName.HOST, TierName.DEVICE, now)
-            self._executor.apply(planned.effects)
-            assert planned.lease, "a load comes with the lease of what is on the device"
-            self._core.unlock(planned.lease, None, now)
-            return Claim(job=planned.job.number if planned.job else 0)
-        if one.target is TierName.DEVICE and match.device.length:
-            locked = self._core.lock(match.device, now)
-            return Claim(locked.lease, locked.pieces)
-        return NOTHING
-
-    def _keep(self, one: Prefetch, claim: Claim) -> None:
-        """Let go of what was kept before. The new claim stands already, so nothing leaves in between."""
-        before, one.claim = one.claim, claim
-        self._ledger.keep(one.number, claim.pieces)
-        if before.job:
-            self._controller.cancel(before.job)
-        if before.lease:
-            self._core.unlock(before.lease, None, self._clock.now_ns())
+        self._claims.keep(one.number, match, one.target)
 
     # asking
 
@@ -287,7 +247,7 @@ class Prefetcher:
             self._look(one)
             asked = questions(self._config, one.voted, one.limit)
             one.wanted = tuple((name, hashes[end // page - 1]) for name, end in asked)
-        answers = self._controller.lookup(one.wanted)
+        answers = self._controller.external.lookup(one.wanted)
         if Presence.PENDING in answers:
             return
         hits = {name for name, answer in zip(one.wanted, answers, strict=True) if answer is Presence.HIT}

@@ -18,7 +18,6 @@ from agentcache.pools.api import Pool
 from agentcache.prefetch import Prefetcher, PrefetchParts, PrefetchRules
 from agentcache.sessions import Ticket
 from agentcache.tiers.api import ExternalStatus, ExternalTier, Keep
-from agentcache.tiers.null import NullTier
 from agentcache.tree.api import UnifiedTreeCore
 from agentcache.turns import ActiveTurn, Ledger, Prompt
 from agentcache.types import Boundary, Locked, MatchResult, PoolName, SessionId, TierName
@@ -140,7 +139,7 @@ class Tiering:
     @property
     def idle(self) -> bool:
         """Nothing is in flight or asked for."""
-        return self._controller.idle and self._prefetcher.idle
+        return not self._controller.jobs_out and self._prefetcher.idle
 
     def make_way(self) -> bool:
         """Let the requests that run have what is kept for those that wait. False: nothing is kept for them."""
@@ -165,10 +164,6 @@ class Tiering:
         self._prefetcher.stop()
         self._controller.replace_external(tier)
         self.step()
-
-    def detach(self) -> None:
-        """Go on without an external tier; what lies in it stays there."""
-        self.attach(NullTier(TierName.EXTERNAL))
 
     def drain(self) -> None:
         """Let everything end that is on its way. Blocks, at most as long as the tiers' deadlines."""

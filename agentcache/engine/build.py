@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
@@ -50,15 +51,15 @@ def build_engine(settings: EngineSettings, clock: Clock = CLOCK) -> Engine:
     Cost    loading, about 40 short forwards, and writing every pool's bytes once
     """
     require_core(settings.core)
-    store = () if settings.l3 == "none" else (open_store(settings),)
-    try:
+    with ExitStack() as undo:  # a start that fails leaves no server, no thread
+        stores = [] if settings.l3 == "none" else [open_store(settings)]
+        for store in stores:
+            undo.callback(store.close)
         engine = assemble(load_named(settings), settings, clock)
-    except BaseException:
-        for opened in store:
-            opened.close()
-        raise
-    for opened in store:
-        engine.attach(opened)
+        undo.callback(engine.close)
+        for store in stores:
+            engine.attach(store)
+        undo.pop_all()
     return engine
 
 

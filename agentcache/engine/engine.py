@@ -30,7 +30,9 @@ from agentcache.engine.scheduler import PrefillOrder, Waiting, WaitingQueue
 from agentcache.engine.work import Work
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
+from agentcache.tiers.null import NullTier
 from agentcache.tiers.stores.api import BlobStore
+from agentcache.types import TierName
 from agentcache.views import ABSENT
 
 SWEEP_NS = 1_000_000_000
@@ -109,11 +111,11 @@ class Engine:
         """
         self.sweep()
         self.cache.tiers.step()
-        before = self._work_done()
+        before = self._counts.total()
         self._prefill()
         self._running.decode()
         events, self._events[:] = list(self._events), []
-        self._stalled = not events and self._work_done() == before
+        self._stalled = not events and self._counts.total() == before
         return events
 
     def idle(self) -> bool:
@@ -133,16 +135,20 @@ class Engine:
     def attach(self, store: BlobStore) -> None:
         """Put an external store behind the cache; from now on it is the engine's to close.
 
-        Errors  IN_USE while there is one: detach it first. The store is closed then
+        Errors  IN_USE while there is one: detach it first; BAD_CONFIG for one that is too small. It is closed then
         """
-        if self.cache.tiers.external().state != ABSENT:
+        try:
+            if self.cache.tiers.external().state != ABSENT:
+                raise CacheError(Kind.IN_USE, "an external store is attached already; detach it first")
+            tier = self._parts.external(store)
+        except CacheError:
             store.close()
-            raise CacheError(Kind.IN_USE, "an external store is attached already; detach it first")
-        self.cache.tiers.attach(self._parts.external(store))
+            raise
+        self.cache.tiers.attach(tier)
 
     def detach(self) -> None:
         """Go on without the external store; what it holds stays there. Idempotent."""
-        self.cache.tiers.detach()
+        self.cache.tiers.attach(NullTier(TierName.EXTERNAL))
 
     def close(self) -> None:
         """Let go of the tiers: threads, files, connections, servers of our own. The engine is not to be used again."""
@@ -191,7 +197,7 @@ class Engine:
         """Match the next waiting request, if there is one and a seat for it."""
         if not len(self._waiting) or len(self._running.works) >= self._limits.max_running:
             return []
-        waiting = self._waiting.pop(self._prefix_tokens, self._arrived)
+        waiting = self._waiting.pop(self._prefix_tokens, lambda one: self.cache.tiers.arrived(one.ticket))
         if waiting is None:
             return []
         request = waiting.request
@@ -205,12 +211,6 @@ class Engine:
         work = Work(request, waiting.submitted_ns, turn, self.runner.new_state(), sampler)
         self._running.works[request.request_id] = work
         return [work]
-
-    def _arrived(self, waiting: Waiting) -> bool:
-        return self.cache.tiers.arrived(waiting.ticket)
-
-    def _work_done(self) -> tuple[int, int]:
-        return self._counts["prefill_tokens"], self._counts["decode_tokens"]
 
     def _caches(self, request: GenerateRequest) -> bool:
         return request.reuse and self._parts.caches

@@ -19,9 +19,12 @@ from agentcache.tiers.lanes import Lane, ThreadLane
 from agentcache.tiers.null import NullTier
 from agentcache.tiers.rules import ExternalRules
 from agentcache.tiers.stores.api import BlobStore
+from agentcache.tiers.stores.objects import HEADER
 from agentcache.types import MAMBA, ComponentName, ComponentSpec, PoolName, TierName
 
 MIB = 2**20
+LEAST_OBJECTS = 16
+"""An external store that cannot hold so many pages is a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,15 @@ class EngineTiers:
     bell: Bell
 
     def external(self, store: BlobStore) -> ExternalTier:
-        """An external tier over an open store."""
+        """An external tier over an open store. Errors: BAD_CONFIG for one that has room for next to nothing."""
+        largest = max(pool.slot_bytes for pool in self.pools.values()) + HEADER.size
+        capacity = store.status().capacity_bytes
+        if capacity is not None and capacity < LEAST_OBJECTS * largest:
+            raise CacheError(
+                Kind.BAD_CONFIG,
+                f"the external store may hold {capacity / MIB:.3g} MiB, and {LEAST_OBJECTS} of this model's pages take "
+                f"{LEAST_OBJECTS * largest / MIB:.3g}; raise l3_mib",
+            )
         rules = ExternalRules(deadline_s=self.settings.l3_deadline_s)
         return StoredTier(store, self.pools, self.settings.page, self.clock, rules, self.bell.ring)
 

@@ -121,7 +121,7 @@ def test_a_held_load_may_be_given_up() -> None:
     assert not controller.is_out(7)
     (result,) = controller.poll()
     assert (result.job.number, result.landed) == (7, ())
-    assert controller.idle
+    assert controller.jobs_out == 0
 
 
 def test_store_to_the_outside_takes_no_slots_and_names_its_source() -> None:
@@ -148,7 +148,7 @@ def test_a_load_from_outside_is_not_the_trees() -> None:
     (result,) = controller.fetched()
     assert [piece.slots.tolist() for piece in result.landed] == [[0]]
     assert pools[HOST_FULL].used().tolist() == [0]
-    assert controller.idle
+    assert controller.jobs_out == 0
 
 
 def test_another_external_tier_takes_over_and_the_jobs_of_the_first_end() -> None:
