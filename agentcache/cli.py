@@ -169,6 +169,13 @@ def multiturn(options: tuple[str, ...]) -> None:
     _start("agentcache.bench.multiturn:main", options)
 
 
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def steps(options: tuple[str, ...]) -> None:
+    """What tiers cost a scheduler's step when nothing moves."""
+    _start("agentcache.bench.steps:main", options)
+
+
 @cli.command("config")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 @settings_options
