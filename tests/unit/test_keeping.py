@@ -52,7 +52,7 @@ def test_any_history_says_each_change_once() -> None:
     for _ in range(3000):
         session = SessionId(rng.choice("abcd"))
         if rng.random() < 0.2:
-            gained, gone = [], keeping.release(session)
+            gained, gone = list[bytes](), keeping.release(session)
             last.pop(session, None)
         else:
             last[session] = path("".join(rng.choice("xy") for _ in range(rng.randrange(6))))

@@ -1,14 +1,15 @@
-"""Prefetches: how long they are waited for, who is worked on, what is kept for whom, and that nothing is left of them."""
+"""Prefetches: how long they are waited for, who is worked on, what is kept for whom, and every way out of them."""
 
 import pytest
 
+from agentcache.keys import Key, object_name, page_hashes
 from agentcache.prefetch import PrefetchPolicy, PrefetchRules
 from agentcache.stats import CachedTokens
 from agentcache.tiers.api import Presence
 from agentcache.types import FULL, MAMBA, SWA, ComponentName, TierName
 from tests.moving import nothing
 from tests.unit.cache.tiered import HOST, TieredWorld
-from tests.unit.cache.world import GRID, text
+from tests.unit.cache.world import GRID, HOME, PAGE, text
 
 A, B, C = text(1, 65), text(2, 65), text(3, 65)
 BEST_EFFORT = PrefetchRules(PrefetchPolicy.BEST_EFFORT)
@@ -298,14 +299,13 @@ def test_a_load_that_brings_nothing_is_not_tried_for_ever() -> None:
 
 @WAYS
 @pytest.mark.parametrize("name", [FULL, SWA, MAMBA])
-def test_what_arrives_without_one_component_is_voted_again(host: Host, name: str) -> None:
+def test_what_arrives_without_one_component_is_voted_again(host: Host, name: ComponentName) -> None:
     """R005, R031, R130, R143: pages without their window or state are no boundary, and are in nobody's way."""
     world = TieredWorld(host=host)
     world.stored(A)
-    names = [object_ for object_ in world.far.objects if object_.endswith(f"/{name}")]
+    *_, deepest = page_hashes(Key(A[:64], HOME), PAGE)
     world.far.answer = lambda _name: Presence.HIT
-    for one in names[-1:]:
-        del world.far.objects[one]
+    del world.far.objects[object_name(deepest, name)]
     assert world.hit_of(A).total < 64
     world.far.answer = None
     world.at_rest()

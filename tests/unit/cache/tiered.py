@@ -87,6 +87,14 @@ class TieredWorld(World):
             self.cache.tiers.step()
             self.cache.check()
 
+    def settle(self) -> None:
+        """Whatever is on its way arrives."""
+        for _ in range(200):
+            if self.cache.tiers.idle:
+                return
+            self.look()
+        raise AssertionError(self.cache.stats())
+
     def go(self, ticket: Ticket, prompt: Prompt) -> ActiveTurn:
         """The request begins, whatever has arrived for it."""
         turn = self.cache.begin(ticket, prompt)
@@ -149,8 +157,7 @@ class TieredWorld(World):
 
     def at_rest(self) -> None:
         """No job, no lease, no pin, no prefetch; with the data gone, every slot is free."""
-        self.look(2)
-        assert self.cache.tiers.idle
+        self.settle()
         stats = self.cache.stats()
         assert stats.jobs_in_flight == stats.active_turns == 0
         assert all(pool.leased == pool.in_flight == pool.protected == 0 for pool in stats.pools)
