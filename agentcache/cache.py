@@ -340,9 +340,9 @@ def _tell_core(core: UnifiedTreeCore, sessions: SessionRegistry, ticket: Ticket,
 
 
 def _by_tier(turn: ActiveTurn, on_device: int, host_tier: bool) -> CachedTokens:
-    """Where the tokens before a turn's boundary were: what a prefetch brought counts as external, the rest of what was
+    """Where the tokens before a turn's boundary were.
 
-    not on the device as the host's.
+    What a prefetch brought counts as external, the rest of what was not on the device as the host's.
     """
     total, (start, end) = turn.boundary_tokens, turn.brought
     near = min(on_device, total) if host_tier else 0

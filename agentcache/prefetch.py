@@ -128,9 +128,10 @@ class PrefetchParts:
 
 
 class Prefetcher:
-    """The prefetches of queued requests. Only the first of the queue, as many as may share the pools, are worked on;
+    """The prefetches of queued requests.
 
-    what they have found or brought is kept for them until they begin.
+    Only the first of the queue, as many as may share the pools, are worked on. What they have found or been brought is
+    kept for them until they begin.
     """
 
     def __init__(self, parts: PrefetchParts, rules: PrefetchRules) -> None:

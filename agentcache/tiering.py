@@ -38,9 +38,9 @@ class TieringParts:
 
 
 class Tiering:
-    """Everything that moves between tiers. Nothing here waits: `step` is called often, and what is not there yet is
+    """Everything that moves between tiers.
 
-    looked at again.
+    Nothing here waits but `drain`: `step` is called often, and what is not there yet is looked at again.
     """
 
     def __init__(self, parts: TieringParts) -> None:
@@ -107,8 +107,7 @@ class Tiering:
 
     def ended(self, turn: ActiveTurn) -> None:
         """A turn that still holds its lease has registered, or will not."""
-        for boundary in turn.published:
-            self._writer.published(_copied(turn, boundary))
+        self._writer.published([_copied(turn, boundary) for boundary in turn.published])
 
     def held(self, turn: ActiveTurn, frontier: Boundary | None) -> None:
         """A session's turn has registered up to here: what it wants back leaves the external tier last."""
@@ -135,11 +134,12 @@ class Tiering:
         """Settle what has ended and start what is due. Never waits. Cost: a few microseconds when nothing is due."""
         self._executor.settle()
         self._prefetcher.step()
+        self._writer.step()
 
     @property
     def idle(self) -> bool:
-        """Nothing is in flight or asked for."""
-        return not self._controller.jobs_out and self._prefetcher.idle
+        """Nothing is in flight, asked for, or to be sent."""
+        return not self._controller.jobs_out and self._prefetcher.idle and self._writer.idle
 
     def make_way(self) -> bool:
         """Let the requests that run have what is kept for those that wait. False: nothing is kept for them."""
@@ -175,6 +175,7 @@ class Tiering:
     def close(self) -> None:
         """Let go of the tiers' threads, files and connections. What is in flight ends with what has landed."""
         self._prefetcher.stop()
+        self._writer.forget()
         self._controller.close()
         self._executor.settle()
 

@@ -1,10 +1,11 @@
 """What is copied down a tier behind a turn: when, and of which boundary."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentcache.clock import Clock
-from agentcache.controller import HybridCacheController, Names
+from agentcache.controller import UNNAMED, HybridCacheController, Names
 from agentcache.executor import Executor
 from agentcache.keys import Key, PathNames
 from agentcache.tiers.api import Keep
@@ -13,8 +14,8 @@ from agentcache.types import TierName
 
 HITS_TO_WRITE = 2
 REMEMBERED_BOUNDARIES = 65_536
-JOBS_AT_MOST = 256
-"""Copies that may wait at once; one more is left out, and a later turn over the same path makes up for it."""
+DUE_AT_MOST = 1024
+"""Boundaries that may wait for their copy; beyond, the oldest go without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,9 @@ class WriteBehind:
                                   and the host by eviction alone
 
     The host takes only what ranks high enough (design §7), which is known when the turn has registered. What lies
-    outside does not depend on that: a page left out there would end every path through it.
+    outside does not depend on that: a page left out there would end every path through it. The deepest boundary goes
+    first, while the turn still holds its lease; the others, which share its path, follow one after the other, so that
+    no page travels twice.
     """
 
     def __init__(
@@ -46,12 +49,25 @@ class WriteBehind:
         self._controller = controller
         self._clock = clock
         self._policy = core.config.write_policy
+        near = core.config.host_tier and self._policy is not WritePolicy.WRITE_BACK
+        self._targets = (TierName.HOST, TierName.EXTERNAL) if near else (TierName.EXTERNAL,)
+        self._due: dict[TierName, deque[Copied]] = {tier: deque(maxlen=DUE_AT_MOST) for tier in self._targets}
+        self._copying = dict.fromkeys(self._targets, 0)
         self._hits: OrderedDict[bytes, int] = OrderedDict()
 
-    def published(self, path: Copied) -> None:
-        """A turn that ends has published this."""
-        if self._policy is not WritePolicy.WRITE_THROUGH_SELECTIVE:
-            self._copy(path)
+    @property
+    def idle(self) -> bool:
+        """No boundary waits for its copy."""
+        return not any(self._due.values())
+
+    def published(self, paths: Sequence[Copied]) -> None:
+        """A turn that ends has published these, the deepest last."""
+        if not paths or self._policy is WritePolicy.WRITE_THROUGH_SELECTIVE:
+            return
+        for target in self._targets:
+            if target is TierName.HOST or self._controller.has_external:
+                self._copy(paths[-1], target)
+                self._due[target].extend(reversed(paths[:-1]))
 
     def hit(self, path: Copied) -> None:
         """A turn resumes here."""
@@ -62,23 +78,29 @@ class WriteBehind:
         if len(self._hits) > REMEMBERED_BOUNDARIES:
             self._hits.popitem(last=False)
         if self._hits[end] == HITS_TO_WRITE:
-            self._copy(path)
+            for target in self._targets:
+                self._copy(path, target)
 
-    def _copy(self, path: Copied) -> None:
-        if self._controller.jobs_out >= JOBS_AT_MOST:
-            return
-        if self._controller.has_external:
-            self._plan(path, TierName.EXTERNAL)
-        if self._core.config.host_tier and self._policy is not WritePolicy.WRITE_BACK:
-            self._plan(path, TierName.HOST)
+    def step(self) -> None:
+        """Go on with what is due, to each tier one copy at a time."""
+        for target, due in self._due.items():
+            while due and not self._controller.is_out(self._copying[target]):
+                self._copy(due.popleft(), target)
 
-    def _plan(self, path: Copied, target: TierName) -> None:
+    def forget(self) -> None:
+        """What is due stays where it is."""
+        for due in self._due.values():
+            due.clear()
+
+    def _copy(self, path: Copied, target: TierName) -> None:
         """Voted again each time: room made for one copy may have taken what another needs."""
+        outside = target is TierName.EXTERNAL
         boundary = self._core.peek(path.key, len(path.key)).device
-        if boundary.length < len(path.key):
-            return  # part of it has left in the meantime
+        if boundary.length < len(path.key) or (outside and not self._controller.has_external):
+            return  # part of it has left in the meantime, or there is nowhere to go
         now, room = self._clock.now_ns(), self._executor.host_room()
         planned = self._core.plan_backup(boundary, TierName.DEVICE, target, now, room)
-        outside = target is TierName.EXTERNAL
-        names = Names(path.names.of(path.key), path.keep) if outside else Names()
-        self._executor.apply(planned.effects, names)
+        self._executor.apply(
+            planned.effects, Names(path.names.of(path.key), path.keep) if outside else UNNAMED
+        )
+        self._copying[target] = planned.job.number if planned.job else 0

@@ -84,15 +84,18 @@ class StoredTier:
         return (*answers, *(Presence.RETRY for _ in wanted[most:]))
 
     def submit_load(self, transfer: Transfer) -> None:
-        flight = self._flight(transfer, transfer.job.target, queued=False)
+        flight = self._flight(transfer, transfer.job.target, _bytes(transfer, self._pools))
         self._start(flight, Lane.LOAD, LoadWork(self._desk, flight, flight.pages(self._page_tokens)))
 
     def submit_store(self, transfer: Transfer) -> None:
-        """Beyond `max_queued_bytes` in flight a store ends with nothing; one alone is always let in."""
-        flight = self._flight(transfer, transfer.job.source, queued=True)
-        queued_bytes = self._queued_bytes + flight.terms.queued_bytes
-        if self._queued_bytes and queued_bytes > self._desk.rules.max_queued_bytes:
-            flight = self._flight(transfer, transfer.job.source, queued=False)
+        """Beyond `max_queued_bytes` in flight a store ends with nothing; one alone is always let in.
+
+        Bytes that are known to be there do not count: a path is offered whole, and most of it has been sent before.
+        """
+        size_bytes = _fresh_bytes(transfer, self._pools, self._page_tokens, self._desk.standing)
+        refused = self._queued_bytes and self._queued_bytes + size_bytes > self._desk.rules.max_queued_bytes
+        flight = self._flight(transfer, transfer.job.source, size_bytes, 0 if refused else size_bytes)
+        if refused:
             flight.close()
         self._queued_bytes += flight.terms.queued_bytes
         self._start(flight, Lane.STORE, StoreWork(self._desk, flight, flight.pages(self._page_tokens)))
@@ -153,12 +156,12 @@ class StoredTier:
         """Work is given to the threads at all."""
         return self._desk.standing.asking and not self._closed
 
-    def _flight(self, transfer: Transfer, slots_on: TierName, queued: bool) -> Flight:
+    def _flight(
+        self, transfer: Transfer, slots_on: TierName, size_bytes: int, queued_bytes: int = 0
+    ) -> Flight:
         pools = [self._pools[PoolName(target.component, slots_on)] for target in transfer.targets]
-        sizes = (len(t.slots) * pool.slot_bytes for t, pool in zip(transfer.targets, pools, strict=True))
-        size_bytes = sum(sizes)
         deadline_ns = self._desk.clock.now_ns() + self._desk.rules.deadline_of_ns(size_bytes)
-        terms = Terms(deadline_ns, self._desk.standing.successes, size_bytes * queued)
+        terms = Terms(deadline_ns, self._desk.standing.successes, queued_bytes)
         return Flight(transfer, pools, terms, self._report)
 
     def _start(self, flight: Flight, lane: Lane, work: Work) -> None:
@@ -217,6 +220,26 @@ class StoredTier:
         for flight in self._flights.values():
             flight.close()
         self._questions.end_all()
+
+
+def _bytes(transfer: Transfer, pools: Mapping[PoolName, SlotBytes]) -> int:
+    """What a load will bring."""
+    job = transfer.job
+    sizes = (pools[PoolName(target.component, job.target)].slot_bytes for target in transfer.targets)
+    return sum(len(target.slots) * size for target, size in zip(transfer.targets, sizes, strict=True))
+
+
+def _fresh_bytes(
+    transfer: Transfer, pools: Mapping[PoolName, SlotBytes], page: int, standing: Standing
+) -> int:
+    """What a store will have to send, as far as is known. Cost O(pages)."""
+    fresh = 0
+    for target in transfer.targets:
+        first = target.end if target.start == target.end else target.start + page
+        ends = range(first, first + page * len(target.slots), page)
+        marks = standing.marked((target.component, transfer.hashes[end // page - 1]) for end in ends)
+        fresh += marks.count(False) * pools[PoolName(target.component, transfer.job.source)].slot_bytes
+    return fresh
 
 
 def _let_go(crew: Crew, desk: Desk) -> None:
