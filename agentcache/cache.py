@@ -119,9 +119,12 @@ class UnifiedRadixCache(SessionCalls):
         _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
 
     def peek(self, prompt: Prompt) -> int:
-        """How many tokens a turn with this prompt would reuse now; leaves no trace. Errors: BAD_REQUEST."""
+        """How many tokens a turn with this prompt would reuse now, of device and host; leaves no trace.
+
+        Errors  BAD_REQUEST
+        """
         path, limit = prompt.asks(self.config.page_tokens)
-        return self._core.peek(path, limit).device.length
+        return self._core.peek(path, limit).any_tier.length
 
     def begin(self, ticket: Ticket, prompt: Prompt) -> ActiveTurn:
         """Admit a request: match its prompt, protect what it can reuse, take its place in the session's order.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
+import structlog
 
 from agentcache.claims import Claims
 from agentcache.clock import Clock
@@ -33,6 +34,8 @@ from agentcache.types import (
     PoolName,
     TierName,
 )
+
+log = structlog.get_logger(__name__)
 
 
 class PrefetchPolicy(StrEnum):
@@ -88,7 +91,8 @@ class Prefetch:
     """One request's prefetch, to the `target` tier, where its whole path takes `cost` slots.
 
     `began` is the least boundary that voted when it was looked at (-1: not looked at), `voted` the one that votes now,
-    `ends` the boundaries still to be loaded.
+    `grafted` the deepest that was reached with what was brought; `wanted` is what has been asked for, `ends` are the
+    boundaries still to be loaded.
     """
 
     number: int
@@ -99,6 +103,7 @@ class Prefetch:
     cost: Counter[ComponentName]
     began: int = -1
     voted: int = 0
+    grafted: int = 0
     stage: Stage = Stage.ASKING
     wanted: tuple[tuple[ComponentName, bytes], ...] = ()
     ends: deque[int] = field(default_factory=deque)
@@ -112,7 +117,7 @@ class Prefetch:
     @property
     def brought(self) -> tuple[int, int]:
         """The tokens that count because they came from outside, `[start, end)`."""
-        return (max(0, self.began), max(0, self.began, self.voted))
+        return (max(0, self.began), max(0, self.began, self.grafted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ class Prefetcher:
     """The prefetches of queued requests.
 
     Only the first of the queue, as many as may share the pools, are worked on. What they have found or been brought is
-    kept for them until they begin.
+    kept for them until they begin (`claims`).
     """
 
     def __init__(self, parts: PrefetchParts, rules: PrefetchRules) -> None:
@@ -143,7 +148,7 @@ class Prefetcher:
         self._clock = parts.clock
         self._ledger = parts.ledger
         self._rules = rules
-        self._claims = Claims(parts.core, parts.executor, parts.controller, parts.clock, parts.ledger)
+        self.claims = Claims(parts.core, parts.executor, parts.controller, parts.clock, parts.ledger)
         self._queued: dict[int, Prefetch] = {}
         self._flying: dict[int, Prefetch] = {}
         self._window: frozenset[int] = frozenset()
@@ -183,21 +188,26 @@ class Prefetcher:
             self._controller.cancel(one.flight)
             self._executor.settle()
             self._graft_fetched()
-        self._claims.release(number)
+        self.claims.release(number)
         return one.brought
 
     def step(self) -> None:
         """Graft what has landed, ask and load further."""
         self._graft_fetched()
         for one in self._first():
-            if one.stage is Stage.ASKING:
-                self._ask(one)
-            if one.stage is Stage.LOADING and not one.flight and not self._load(one):
+            if not self._advance(one):
                 return  # short of room: nobody overtakes
 
-    def yield_claims(self) -> bool:
-        """Keep nothing any longer for the last request that something is kept for. False: there is none."""
-        return self._claims.release_last()
+    def _advance(self, one: Prefetch) -> bool:
+        """Take one prefetch further; what goes wrong ends this one and no other. False: room is short just now."""
+        try:
+            if one.stage is Stage.ASKING:
+                self._ask(one)
+            return one.stage is not Stage.LOADING or one.flight != 0 or self._load(one)
+        except Exception:
+            log.exception("prefetch.failed", ticket=one.number)
+            one.stage = Stage.OVER
+            return True
 
     def stop(self) -> None:
         """End every prefetch; the requests go on with what they have."""
@@ -238,17 +248,20 @@ class Prefetcher:
         match = self._core.match(one.key, one.limit, self._clock.now_ns())
         one.voted = match.any_tier.length
         one.began = one.voted if one.began < 0 else min(one.began, one.voted)
-        self._claims.keep(one.number, match, one.target)
+        self.claims.keep(one.number, match, one.target)
 
     # asking
 
     def _ask(self, one: Prefetch) -> None:
-        hashes, page = one.names.of(one.key), self._config.page_tokens
+        lookup, page = self._controller.external.lookup, self._config.page_tokens
+        if one.wanted and lookup(one.wanted[-1:]) == (Presence.PENDING,):
+            return  # asked as one, answered as one
+        hashes = one.names.of(one.key)
         if not one.wanted:
             self._look(one)
             asked = questions(self._config, one.voted, one.limit)
             one.wanted = tuple((name, hashes[end // page - 1]) for name, end in asked)
-        answers = self._controller.external.lookup(one.wanted)
+        answers = lookup(one.wanted)
         if Presence.PENDING in answers:
             return
         hits = {name for name, answer in zip(one.wanted, answers, strict=True) if answer is Presence.HIT}
@@ -309,11 +322,11 @@ class Prefetcher:
             one = self._flying.pop(result.job.number)
             end, one.flight = one.ends.popleft(), 0
             reached = self._graft(one, result.landed)
-            self.tokens_total += max(0, reached - one.voted)
+            if reached > one.voted:
+                one.grafted = reached
+                self.tokens_total += reached - one.voted
             if one.number in self._queued:
                 self._look(one)  # and keep it
-            else:
-                one.voted = max(one.voted, reached)
             if reached < end or not one.ends:
                 one.stage = Stage.OVER
 

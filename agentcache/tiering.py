@@ -143,7 +143,7 @@ class Tiering:
 
     def make_way(self) -> bool:
         """Let the requests that run have what is kept for those that wait. False: nothing is kept for them."""
-        return self._prefetcher.yield_claims()
+        return self._prefetcher.claims.release_last()
 
     @property
     def leaving_device(self) -> bool:

@@ -119,6 +119,7 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
     )
     capability = runner.capability
     sizes = {spec.name: sizes[spec.name] for spec in capability.specs}
+    tiers = engine_tiers(runner, sizes, settings, clock)
     config = CoreConfig(
         page_tokens=settings.page,
         specs=capability.specs,
@@ -126,9 +127,8 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
         order=Order(settings.eviction_policy),
         base=OrderBase(settings.eviction_base),
         write_policy=WritePolicy(settings.write_policy),
-        host_tier=settings.host_mib is not None,
+        host_tier=bool(tiers.host_slots),
     )
-    tiers = engine_tiers(runner, sizes, settings, clock)
     rules = SessionRules(settings.ttl_s, settings.reopen_after_s, settings.tag_ttl_s, settings.tombstones)
     info = _describe(named, runner, settings, sizes)
     policy = PublishPolicy(settings.page, settings.grid_tokens, capability.specs, settings.fork_chunks)

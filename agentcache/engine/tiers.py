@@ -76,17 +76,17 @@ def engine_tiers(
 def host_slots(
     specs: tuple[ComponentSpec, ...], sizes: Mapping[ComponentName, int], host_mib: float
 ) -> dict[ComponentName, int]:
-    """Host slots of each component: the device's proportions, in `host_mib` MiB.
+    """Host slots of each component: the device's proportions, in `host_mib` MiB. None for a model without bytes.
 
     Errors  BAD_CONFIG when a pool would get none
     """
     device_bytes = sum(sizes[spec.name] * spec.slot_bytes for spec in specs)
-    share = host_mib * MIB / max(1, device_bytes)
+    if not device_bytes:
+        return {}
+    share = host_mib * MIB / device_bytes
     slots = {spec.name: int(sizes[spec.name] * share) for spec in specs}
     if not all(slots.values()):
-        least = max(
-            spec.slot_bytes * device_bytes / (sizes[spec.name] * spec.slot_bytes or 1) for spec in specs
-        )
+        least = device_bytes / min(sizes[spec.name] for spec in specs)
         raise CacheError(
             Kind.BAD_CONFIG,
             f"host_mib of {host_mib:g} leaves a pool without a slot; raise it to {least / MIB:.1f} or more, or leave "
