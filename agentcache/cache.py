@@ -313,7 +313,7 @@ class UnifiedRadixCache(SessionCalls):
 
     def _resume(self, turn: ActiveTurn, on_device: int) -> None:
         """Account for what the turn resumes from: `on_device` tokens of it were on the device when it began."""
-        turn.cached = _by_tier(turn, on_device, self.config.host_tier)
+        turn.cached = _by_tier(turn, on_device)
         if not turn.prompt.reuse:
             self._stats.cold_turn()
             return
@@ -342,16 +342,13 @@ def _tell_core(core: UnifiedTreeCore, sessions: SessionRegistry, ticket: Ticket,
         core.expect(ticket.session, sessions.wait(ticket.session), now_ns)
 
 
-def _by_tier(turn: ActiveTurn, on_device: int, host_tier: bool) -> CachedTokens:
-    """Where the tokens before a turn's boundary were.
-
-    What a prefetch brought counts as external, the rest of what was not on the device as the host's.
-    """
+def _by_tier(turn: ActiveTurn, on_device: int) -> CachedTokens:
+    """Where the tokens before a turn's boundary were; what was brought for it is external, wherever it landed."""
     total, (start, end) = turn.boundary_tokens, turn.brought
-    near = min(on_device, total) if host_tier else 0
-    external = max(0, min(end, total) - max(start, near))
-    host = total - near - external if host_tier else 0
-    return CachedTokens(total - host - external, host, external)
+    near = min(on_device, total)
+    external = max(0, min(end, total) - start)
+    device = near - max(0, min(end, near) - start)
+    return CachedTokens(device, total - device - external, external)
 
 
 def _by_component(pieces: tuple[Piece, ...]) -> dict[ComponentName, Slots]:

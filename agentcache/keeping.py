@@ -16,6 +16,10 @@ class Keeping:
     def __len__(self) -> int:
         return len(self._paths)
 
+    def wants(self, page: bytes) -> bool:
+        """Whether an open session wants this page back."""
+        return page in self._wanted
+
     def hold(self, session: SessionId, path: tuple[bytes, ...]) -> tuple[list[bytes], list[bytes]]:
         """The session wants this path now. Answers the pages that somebody wants since, and those that nobody does."""
         before = self._paths.get(session, ())

@@ -55,8 +55,8 @@ class Tiering:
             ),
             parts.rules,
         )
-        self._writer = WriteBehind(parts.core, parts.executor, parts.controller, parts.clock)
         self._keeping = Keeping()
+        self._writer = WriteBehind(parts.core, parts.executor, parts.controller, self._keeping, parts.clock)
 
     # before a turn
 
@@ -181,6 +181,4 @@ class Tiering:
 
 
 def _copied(turn: ActiveTurn, boundary: int) -> Copied:
-    wanted = turn.ticket.session is not None and turn.ticket.registers
-    key = Key(turn.path.tokens[:boundary], turn.path.namespace)
-    return Copied(key, turn.names, Keep.REFERENCED if wanted else Keep.LOOSE)
+    return Copied(Key(turn.path.tokens[:boundary], turn.path.namespace), turn.names)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from agentcache.clock import Clock
 from agentcache.controller import UNNAMED, HybridCacheController, Names
 from agentcache.executor import Executor
+from agentcache.keeping import Keeping
 from agentcache.keys import Key, PathNames
 from agentcache.tiers.api import Keep
 from agentcache.tree.api import UnifiedTreeCore, WritePolicy
@@ -24,7 +25,6 @@ class Copied:
 
     key: Key
     names: PathNames
-    keep: Keep
 
 
 class WriteBehind:
@@ -42,11 +42,17 @@ class WriteBehind:
     """
 
     def __init__(
-        self, core: UnifiedTreeCore, executor: Executor, controller: HybridCacheController, clock: Clock
+        self,
+        core: UnifiedTreeCore,
+        executor: Executor,
+        controller: HybridCacheController,
+        keeping: Keeping,
+        clock: Clock,
     ) -> None:
         self._core = core
         self._executor = executor
         self._controller = controller
+        self._keeping = keeping
         self._clock = clock
         self._policy = core.config.write_policy
         near = core.config.host_tier and self._policy is not WritePolicy.WRITE_BACK
@@ -100,7 +106,10 @@ class WriteBehind:
             return  # part of it has left in the meantime, or there is nowhere to go
         now, room = self._clock.now_ns(), self._executor.host_room()
         planned = self._core.plan_backup(boundary, TierName.DEVICE, target, now, room)
-        self._executor.apply(
-            planned.effects, Names(path.names.of(path.key), path.keep) if outside else UNNAMED
-        )
+        self._executor.apply(planned.effects, self._names(path) if outside else UNNAMED)
         self._copying[target] = planned.job.number if planned.job else 0
+
+    def _names(self, path: Copied) -> Names:
+        """With the soft class of now: the session may have ended since the turn has."""
+        hashes = path.names.of(path.key)
+        return Names(hashes, Keep.REFERENCED if self._keeping.wants(hashes[-1]) else Keep.LOOSE)
