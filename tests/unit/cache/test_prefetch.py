@@ -126,6 +126,21 @@ def test_a_request_that_cannot_reuse_a_chunk_asks_nothing() -> None:
     world.at_rest()
 
 
+@WAYS
+@pytest.mark.parametrize("near", [8, 24, 40])
+def test_what_is_there_already_is_not_brought_again(host: Host, near: int) -> None:
+    """R098: pages from outside are filed behind what is resident, and count for themselves."""
+    world = TieredWorld(host=host)
+    world.stored(A)
+    world.far.objects, kept = {}, world.far.objects
+    world.turn(A[: near + 1])
+    world.settle()
+    world.far.objects = kept
+    assert world.hit_of(A) == CachedTokens(device=near, external=64 - near)
+    assert world.cache.stats().prefetched_tokens == 64 - near
+    world.at_rest()
+
+
 # who is worked on
 
 
@@ -157,7 +172,7 @@ def test_one_path_larger_than_its_share_is_worked_on_alone() -> None:
 def test_a_path_that_the_host_could_never_hold_goes_to_the_device() -> None:
     world = TieredWorld(host={FULL: 8, SWA: 4, MAMBA: 2})
     world.stored(A)
-    assert world.hit_of(A).total == 64
+    assert world.hit_of(A) == CachedTokens(external=64)
     assert world.slots_on(TierName.HOST)[FULL] <= 8
     world.at_rest()
 
@@ -288,12 +303,21 @@ def test_a_thousand_requests_that_leave_do_not_switch_prefetching_off() -> None:
 
 
 def test_a_load_that_brings_nothing_is_not_tried_for_ever() -> None:
-    """R031, R141: there when asked, gone when read."""
-    world = TieredWorld()
+    """R031, R141: there when asked, gone when read; of eight stretches the first one says enough."""
+    world = TieredWorld(prefetch=PrefetchRules(PrefetchPolicy.WAIT_COMPLETE, stretch_tokens=GRID))
     world.stored(A)
     world.far.answer = lambda _name: Presence.HIT
     world.far.objects.clear()
-    assert world.hit_of(A).total == 0
+    world.far.prompt = False
+    ticket, prompt = world.expect(A)
+    world.look()
+    assert len(loads(world)) == 1
+    world.far.land_all()
+    world.look()
+    assert loads(world) == []
+    assert world.cache.tiers.arrived(ticket)
+    assert world.end(world.go(ticket, prompt)).cached_tokens == 0
+    world.far.prompt = True
     world.at_rest()
 
 
