@@ -5,7 +5,7 @@ import random
 import signal
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import redis
 
 from agentcache.tiers.stores.faulty import Call, Fault, FaultyStore, Gate, Moment
 from agentcache.tiers.stores.memory import MemoryStore
+from agentcache.tiers.stores.mooncake import open_mooncake_store
 from agentcache.tiers.stores.redis import open_redis_store
 from tests.faults import (
     LAST,
@@ -197,6 +198,36 @@ def test_an_embedded_valkey_that_is_killed_costs_what_it_held(tmp_path: Path, ho
     only_hits_were_lost(answers)
     assert sum(external(answers[:MIDDLE])) > 0
     assert sum(external(answers[MIDDLE + SCRIPT.sessions :])) > 0
+
+
+@pytest.mark.system
+@TIERS
+def test_a_mooncake_whose_master_is_killed_costs_what_it_held(tmp_path: Path, host_mib: float | None) -> None:
+    """A real one, by SIGKILL: the store starts another, empty one, while its calls fail."""
+    store = open_mooncake_store("", 64 * MIB, tmp_path)
+    port = store.status().address.rpartition(":")[2]
+
+    def before(number: int) -> None:
+        if number == MIDDLE:
+            (master,) = processes(port) & processes("mooncake_master")
+            os.kill(master, signal.SIGKILL)
+
+    with engine_over(store, host_mib=host_mib) as engine:
+        answers = play(engine, before)
+    only_hits_were_lost(answers)
+    assert sum(external(answers[:MIDDLE])) > 0
+    assert processes(port) == set(), "nothing of it is left"
+
+
+def processes(word: str) -> set[int]:
+    """Numbers of the processes with this word in their command line, other than shells and this one."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # one that has just ended
+            line = entry.read_bytes()
+            if word.encode() in line and b"sh" not in line.split(b"\0")[0].rpartition(b"/")[2]:
+                found.add(int(entry.parent.name))
+    return found - {os.getpid()}
 
 
 def test_what_opts_out_of_the_cache_never_reaches_the_store() -> None:

@@ -168,8 +168,8 @@ def leaves_then_comes_again(engine: Engine, after: int) -> int:
 
 
 @cache
-def whole() -> tuple[tuple[int, ...], str]:
-    answer = fresh(ask("fresh", PROMPT, 4, digest_logits=True))
+def whole(prompt: tuple[int, ...] = PROMPT) -> tuple[tuple[int, ...], str]:
+    answer = fresh(ask("fresh", prompt, 4, digest_logits=True))
     return answer.tokens, answer.first_logits
 
 
@@ -219,9 +219,9 @@ def test_a_request_that_prefetches_may_leave_after_any_step(after: int, host_mib
 def test_a_request_may_leave_while_the_store_is_in_a_call_for_it(
     call: Call, moment: Moment, host_mib: float | None
 ) -> None:
-    """R058. The call comes back when nobody wants it any more, and touches nothing."""
+    """R058, R106. The call comes back when others have its slots, and touches nothing."""
     store, clock = FaultyStore(MemoryStore(64 * MIB), random.Random(1)), MovableClock()
-    with engine_over(store, clock, host_mib=host_mib) as engine:
+    with engine_over(store, clock, host_mib=host_mib, l3_deadline_s=0.3) as engine:
         fill(engine)
         engine.cache.flush()
         clock.skip(10)  # what is known of the store is not believed any more
@@ -232,8 +232,13 @@ def test_a_request_may_leave_while_the_store_is_in_a_call_for_it(
             engine.abort("gone")
             assert [event.reason for event in of(Finished, engine.step())] == [FinishReason.ABORT]
             engine.cache.check()
-        list(steps(engine))
+            assert serve(engine, ask("other", OTHER, 4)).tokens == whole(OTHER)[0]
+        engine.detach()  # waits for the threads
         assert at_rest(engine)
+        other = serve(engine, ask("other", OTHER, 4, digest_logits=True))
+        assert (other.tokens, other.first_logits) == whole(OTHER)
+        assert other.cached.total == 96
+        engine.attach(store)
         again = serve(engine, ask("again", PROMPT, 4, digest_logits=True))
         assert (again.tokens, again.first_logits) == whole()
         assert again.cached.external == 96
