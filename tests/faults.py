@@ -32,7 +32,7 @@ class MovableClock:
     def now_ns(self) -> int:
         return time.monotonic_ns() + self._ahead_ns
 
-    def skip(self, seconds: float) -> None:
+    def forward(self, seconds: float) -> None:
         self._ahead_ns += int(seconds * 1e9)
 
 

@@ -73,7 +73,7 @@ def test_a_store_that_comes_back_is_used_again(empty: bool, host_mib: float | No
             if number == MIDDLE + 3:
                 store.faults = {}
                 store.store = MemoryStore(64 * MIB) if empty else store.store
-                clock.skip(6)
+                clock.forward(6)
                 while engine.cache.tiers.external().state != "up":
                     engine.step()
 
@@ -174,7 +174,7 @@ def test_a_store_that_spoils_loses_or_lies_costs_hits(
     store, clock = faulty(), MovableClock()
     store.faults = {fault: rate}
     with engine_over(store, clock, host_mib=host_mib) as engine:
-        answers = play(engine, lambda _number: clock.skip(10))  # what was learnt of it is asked again
+        answers = play(engine, lambda _number: clock.forward(10))  # what was learnt of it is asked again
         status = engine.cache.tiers.external()
     only_hits_were_lost(answers)
     assert store.happened[fault] > 0

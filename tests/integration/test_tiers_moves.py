@@ -179,7 +179,7 @@ def fill(engine: Engine) -> None:
         serve(engine, ask(name, prompt, 4))
 
 
-@pytest.mark.parametrize("carried", [0, 1, 3, 1000])
+@pytest.mark.parametrize("carried", [0, 3, 1000])
 @pytest.mark.parametrize("after", range(7))
 def test_a_request_that_loads_from_the_host_may_leave_after_any_step(
     after: int, carried: int, monkeypatch: pytest.MonkeyPatch
@@ -224,7 +224,7 @@ def test_a_request_may_leave_while_the_store_is_in_a_call_for_it(
     with engine_over(store, clock, host_mib=host_mib, l3_deadline_s=0.3) as engine:
         fill(engine)
         engine.cache.flush()
-        clock.skip(10)  # what is known of the store is not believed any more
+        clock.forward(10)  # what is known of the store is not believed any more
         with store.hold(call, moment=moment) as gate:
             engine.submit(ask("gone", PROMPT, 4, session=tag("s")))
             while not gate.held:
@@ -294,7 +294,7 @@ def test_a_client_may_hang_up_after_any_event(events: int) -> None:
                     )
                 )
                 while not await thread.call(lambda one: one.idle() and one.cache.tiers.idle):
-                    await asyncio.sleep(0.001)
+                    await asyncio.sleep(0)
                 assert await thread.call(at_rest)
                 again = [event async for event in thread.generate(ask("again", PROMPT, 4))]
                 assert tuple(said(again)) == whole()[0]
