@@ -221,7 +221,7 @@ def test_a_request_may_leave_while_the_store_is_in_a_call_for_it(
 ) -> None:
     """R058, R106. The call comes back when others have its slots, and touches nothing."""
     store, clock = FaultyStore(MemoryStore(64 * MIB), random.Random(1)), MovableClock()
-    with engine_over(store, clock, host_mib=host_mib, l3_deadline_s=0.3) as engine:
+    with engine_over(store, clock, host_mib=host_mib, l3_deadline_s=1.0) as engine:
         fill(engine)
         engine.cache.flush()
         clock.forward(10)  # what is known of the store is not believed any more
