@@ -185,7 +185,7 @@ def test_a_store_that_spoils_loses_or_lies_costs_hits(
 
 @TIERS
 def test_an_embedded_valkey_that_is_killed_costs_what_it_held(tmp_path: Path, host_mib: float | None) -> None:
-    """R059, R142. A real one, by SIGKILL: the store starts another, empty one."""
+    """R142. A real one, by SIGKILL: the store starts another, empty one."""
     store = open_redis_store("", 64 * MIB, tmp_path)
 
     def before(number: int) -> None:

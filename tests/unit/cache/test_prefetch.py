@@ -145,7 +145,7 @@ def test_what_is_there_already_is_not_brought_again(host: Host, near: int) -> No
 
 
 def test_the_first_of_the_queue_share_the_pool() -> None:
-    """Paths of 16 pages, 5 of 8 windows, in a host of 32: half of it is one, nine tenths are none more."""
+    """Paths of 16 pages in a host of 32: half of it is one of them, all of it two."""
     for share, worked_on in ((0.5, 1), (1.0, 2)):
         world = TieredWorld(prefetch=PrefetchRules(PrefetchPolicy.WAIT_COMPLETE, share=share))
         for tokens in (A, B, C):
