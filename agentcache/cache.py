@@ -266,6 +266,7 @@ class UnifiedRadixCache(SessionCalls):
             _tell_core(self._core, self._sessions, turn.ticket, now)
             self.tiers.ended(turn)
         finally:
+            self.tiers.let_go(turn)
             self._core.unlock(turn.locked.lease, None, now)
             for component, slots in self._ledger.close(turn.number).items():
                 self._executor.device_pool(component).free(slots)

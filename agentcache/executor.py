@@ -10,11 +10,8 @@ from agentcache.pools.api import Pool
 from agentcache.stats import PoolUse, Stats
 from agentcache.tree.api import UnifiedTreeCore
 from agentcache.turns import Ledger
-from agentcache.types import ComponentName, Effects, Emit, Free, Job, Move, PoolName, TierName
+from agentcache.types import ComponentName, Effects, Emit, Free, Move, PoolName, TierName
 from agentcache.views import PoolCount
-
-STORE_GRACE_NS = 100_000_000
-"""So long may a copy to the external tier hold slots of the device that somebody needs."""
 
 
 class Executor:
@@ -35,7 +32,6 @@ class Executor:
         self._clock = clock
         self._events = events
         self._stats = stats
-        self._storing: dict[int, int] = {}
 
     def apply(self, effects: Effects, names: Names = UNNAMED) -> None:
         """Free, move, emit. Infallible unless the core names slots that it does not own.
@@ -47,7 +43,6 @@ class Executor:
                 case Free(pool, slots):
                     self._pools[pool].free(slots)
                 case Move(job):
-                    self._note(job)
                     self._controller.submit(job, names)
                 case Emit(event):
                     self._events.publish(event)
@@ -74,9 +69,7 @@ class Executor:
     def make_room(self, wanted: Mapping[ComponentName, int], ledger: Ledger) -> bool:
         """Evict until every pool has `wanted` slots free. False: not now, or (nothing evicted then) not at all."""
         self.settle()
-        if not self._could_fit(wanted, ledger) and not (
-            self._end_slow_stores() and self._could_fit(wanted, ledger)
-        ):
+        if not self._could_fit(wanted, ledger):
             return False
         for spec in self._core.config.specs:  # FULL first: what goes with it makes room in the others
             while (short := self._lacks(wanted, spec.name)) > 0:
@@ -115,21 +108,6 @@ class Executor:
             protected=count.protected,
             referenced=count.referenced,
         )
-
-    def _note(self, job: Job) -> None:
-        """Remember since when a store reads the device."""
-        if (job.source, job.target) == (TierName.DEVICE, TierName.EXTERNAL):
-            self._storing[job.number] = self._clock.now_ns()
-
-    def _end_slow_stores(self) -> bool:
-        """A request that is short of slots does not wait for a slow store: copies that keep it waiting are given up."""
-        late_ns = self._clock.now_ns() - STORE_GRACE_NS
-        self._storing = {n: since for n, since in self._storing.items() if self._controller.is_out(n)}
-        slow = [number for number, since in self._storing.items() if since <= late_ns]
-        for number in slow:
-            self._controller.cancel(number)
-        self.settle()
-        return bool(slow)
 
     def _lacks(self, wanted: Mapping[ComponentName, int], component: ComponentName) -> int:
         """How many slots are to be evicted yet; those of pieces that are leaving come free by themselves."""

@@ -21,7 +21,7 @@ from agentcache.controller import HybridCacheController, Names
 from agentcache.executor import Executor
 from agentcache.keys import Key, PathNames
 from agentcache.pools.api import Pool
-from agentcache.restoring import missing, questions, restorable, slots_of, stretches
+from agentcache.restoring import missing, names_per_chunk, questions, restorable, slots_of, stretches
 from agentcache.tiers.api import Presence
 from agentcache.tree.api import UnifiedTreeCore
 from agentcache.turns import Ledger
@@ -36,6 +36,11 @@ from agentcache.types import (
 )
 
 log = structlog.get_logger(__name__)
+
+MOST_NAMES = 16_384
+"""Questions of one request; what lies beyond them is not looked for."""
+MOST_AT_ONCE = 8
+"""Requests looked up at a time. Together they ask less than a tier remembers, or answers would be forgotten unread."""
 
 
 class PrefetchPolicy(StrEnum):
@@ -220,7 +225,8 @@ class Prefetcher:
         held: dict[TierName, Counter[ComponentName]] = {tier: Counter() for tier in self._config.tiers}
         for one in self._queued.values():
             held[one.target] += one.cost
-            if first and not self._fits(held[one.target], one.target, self._rules.share):
+            fits = self._fits(held[one.target], one.target, self._rules.share)
+            if first and (len(first) == MOST_AT_ONCE or not fits):
                 break
             first.append(one)
         self._window = frozenset(one.number for one in first)
@@ -259,6 +265,8 @@ class Prefetcher:
         hashes = one.names.of(one.key)
         if not one.wanted:
             self._look(one)
+            chunks = MOST_NAMES // names_per_chunk(self._config)
+            one.limit = min(one.limit, one.voted + max(1, chunks) * self._config.grid)
             asked = questions(self._config, one.voted, one.limit)
             one.wanted = tuple((name, hashes[end // page - 1]) for name, end in asked)
         answers = lookup(one.wanted)

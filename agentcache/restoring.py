@@ -31,6 +31,12 @@ def questions(config: CoreConfig, voted: int, limit: int) -> Iterator[tuple[Comp
             yield from ((spec.name, end) for end in range(start + page, last + 1, page))
 
 
+def names_per_chunk(config: CoreConfig) -> int:
+    """How many questions one more chunk of the grid is."""
+    pages = config.grid // config.page_tokens
+    return sum(1 if isinstance(spec.rule, Checkpoint) else pages for spec in config.specs)
+
+
 def restorable(config: CoreConfig, voted: int, limit: int, held: Held) -> tuple[int, ...]:
     """The boundaries beyond `voted`, not beyond `limit`, that would vote with what is held outside; ascending."""
     page, grid = config.page_tokens, config.grid

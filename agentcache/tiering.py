@@ -23,6 +23,9 @@ from agentcache.turns import ActiveTurn, Ledger, Prompt
 from agentcache.types import Boundary, Locked, MatchResult, PoolName, SessionId, TierName
 from agentcache.writing import Copied, WriteBehind
 
+SLOW_NS = 1_000_000_000
+"""A tier that takes longer to come to rest is not given more to do."""
+
 
 @dataclass(frozen=True, slots=True)
 class TieringParts:
@@ -94,7 +97,7 @@ class Tiering:
         if needs is not None:
             if self._executor.make_room(needs, self._ledger):
                 self._controller.start(turn.loading)
-            elif alone and not self.leaving_device and not self.make_way():
+            elif alone and not self.make_way():
                 self._controller.cancel(turn.loading)
             self._executor.settle()
         return not self._controller.is_out(turn.loading)
@@ -108,6 +111,11 @@ class Tiering:
     def ended(self, turn: ActiveTurn) -> None:
         """A turn that still holds its lease has registered, or will not."""
         self._writer.published([_copied(turn, boundary) for boundary in turn.published])
+
+    def let_go(self, turn: ActiveTurn) -> None:
+        """A turn is over: a load for it that never started is not wanted any more; one on its way may land."""
+        if turn.loading and self._controller.held(turn.loading) is not None:
+            self._controller.cancel(turn.loading)
 
     def held(self, turn: ActiveTurn, frontier: Boundary | None) -> None:
         """A session's turn has registered up to here: what it wants back leaves the external tier last."""
@@ -142,13 +150,15 @@ class Tiering:
         return not self._controller.jobs_out and self._prefetcher.idle and self._writer.idle
 
     def make_way(self) -> bool:
-        """Let the requests that run have what is kept for those that wait. False: nothing is kept for them."""
-        return self._prefetcher.claims.release_last()
+        """For the only request that runs, which finds no slots: give up what holds them.
 
-    @property
-    def leaving_device(self) -> bool:
-        """A job holds slots of the device, as source or target: they will come free without anybody's help."""
-        return self._controller.uses(TierName.DEVICE)
+        That is a copy that takes too long, or what is kept for a request that waits. False: neither is there, and
+        nothing will come free by itself.
+        """
+        if self._controller.uses(TierName.DEVICE):  # it will come free
+            self._writer.give_way()
+            return True
+        return self._prefetcher.claims.release_last()
 
     @property
     def prefetched_tokens(self) -> int:
@@ -169,7 +179,10 @@ class Tiering:
         """Let everything end that is on its way. Blocks, at most as long as the tiers' deadlines."""
         self._prefetcher.stop()
         while not self.idle:
+            began_ns = self._clock.now_ns()
             self._controller.drain()
+            if self._clock.now_ns() - began_ns > SLOW_NS:  # what is due would take as long, each
+                self._writer.forget()
             self.step()
 
     def close(self) -> None:

@@ -15,6 +15,10 @@ from agentcache.types import TierName
 
 HITS_TO_WRITE = 2
 REMEMBERED_BOUNDARIES = 65_536
+AT_ONCE = 4
+"""Copies of turns that are on their way to one tier at a time; others wait for them."""
+GRACE_NS = 500_000_000
+"""So long may a copy to the external tier hold slots of the device that somebody needs."""
 DUE_AT_MOST = 1024
 """Boundaries that may wait for their copy; beyond, the oldest go without."""
 
@@ -38,7 +42,8 @@ class WriteBehind:
     The host takes only what ranks high enough (design §7), which is known when the turn has registered. What lies
     outside does not depend on that: a page left out there would end every path through it. The deepest boundary goes
     first, while the turn still holds its lease; the others, which share its path, follow one after the other, so that
-    no page travels twice.
+    no page travels twice. A copy to the external tier reads the device until the store has answered: for a request that
+    finds no slots because of that, it is given up.
     """
 
     def __init__(
@@ -58,7 +63,7 @@ class WriteBehind:
         near = core.config.host_tier and self._policy is not WritePolicy.WRITE_BACK
         self._targets = (TierName.HOST, TierName.EXTERNAL) if near else (TierName.EXTERNAL,)
         self._due: dict[TierName, deque[Copied]] = {tier: deque(maxlen=DUE_AT_MOST) for tier in self._targets}
-        self._copying = dict.fromkeys(self._targets, 0)
+        self._copying: dict[TierName, dict[int, int]] = {tier: {} for tier in self._targets}
         self._hits: OrderedDict[bytes, int] = OrderedDict()
 
     @property
@@ -72,8 +77,11 @@ class WriteBehind:
             return
         for target in self._targets:
             if target is TierName.HOST or self._controller.has_external:
-                self._copy(paths[-1], target)
                 self._due[target].extend(reversed(paths[:-1]))
+                if len(self._on_the_way(target)) < AT_ONCE:
+                    self._copy(paths[-1], target)
+                else:
+                    self._due[target].appendleft(paths[-1])
 
     def hit(self, path: Copied) -> None:
         """A turn resumes here."""
@@ -90,8 +98,18 @@ class WriteBehind:
     def step(self) -> None:
         """Go on with what is due, to each tier one copy at a time."""
         for target, due in self._due.items():
-            while due and not self._controller.is_out(self._copying[target]):
+            while due and not self._on_the_way(target):
                 self._copy(due.popleft(), target)
+
+    def give_way(self) -> bool:
+        """Give up the oldest copy that keeps the device's slots from a request for too long. False: there is none."""
+        since = self._on_the_way(TierName.EXTERNAL)
+        late_ns = self._clock.now_ns() - GRACE_NS
+        number = next((number for number, began_ns in since.items() if began_ns <= late_ns), 0)
+        if number:
+            self._controller.cancel(number)
+            self._executor.settle()
+        return number != 0
 
     def forget(self) -> None:
         """What is due stays where it is."""
@@ -107,7 +125,18 @@ class WriteBehind:
         now, room = self._clock.now_ns(), self._executor.host_room()
         planned = self._core.plan_backup(boundary, TierName.DEVICE, target, now, room)
         self._executor.apply(planned.effects, self._names(path) if outside else UNNAMED)
-        self._copying[target] = planned.job.number if planned.job else 0
+        if planned.job:
+            self._copying[target][planned.job.number] = now
+
+    def _on_the_way(self, target: TierName) -> dict[int, int]:
+        """Copies to a tier that have not ended, and when they began; the oldest first."""
+        copying = {
+            number: began_ns
+            for number, began_ns in self._copying[target].items()
+            if self._controller.is_out(number)
+        }
+        self._copying[target] = copying
+        return copying
 
     def _names(self, path: Copied) -> Names:
         """With the soft class of now: the session may have ended since the turn has."""

@@ -141,7 +141,7 @@ class Engine:
             if self.cache.tiers.external().state != ABSENT:
                 raise CacheError(Kind.IN_USE, "an external store is attached already; detach it first")
             tier = self._parts.external(store)
-        except CacheError:
+        except Exception:
             store.close()
             raise
         self.cache.tiers.attach(tier)

@@ -80,8 +80,7 @@ class Running:
         if not work.planned:
             self._publisher.plan(work, self._sizes)
         started = self._publisher.start(work)
-        tiers = self._cache.tiers
-        if not started and alone and not tiers.leaving_device and not tiers.make_way():
+        if not started and alone and not self._cache.tiers.make_way():
             # nothing will end and give slots back
             work.boundaries, work.need = (), {}
             started = self._publisher.start(work)

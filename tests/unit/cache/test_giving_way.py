@@ -7,6 +7,7 @@ from agentcache.engine.tiers import host_slots
 from agentcache.errors import Kind
 from agentcache.tiers.api import Presence
 from agentcache.types import FULL, MAMBA, SWA, TierName, full_spec, mamba_spec
+from agentcache.writing import AT_ONCE
 from tests.unit.cache.tiered import TieredWorld
 from tests.unit.cache.world import GRID, PAGE, refused, text
 
@@ -18,10 +19,13 @@ def test_a_slow_store_holds_nobodys_slots_for_long(host: dict) -> None:
     world.turn(text(1, 96))
     world.near.land_all()
     turn = world.begin(text(2, 80))
-    assert world.reserve(turn, 80) is None, "the store may still read"
-    assert world.far.waiting
-    world.wait(0.2)
-    assert world.reserve(turn, 80) is not None
+    assert world.reserve(turn, 80) is None
+    assert world.cache.tiers.make_way(), "something will come free"
+    assert not world.far.cancelled, "the store may still read"
+    world.wait(0.6)
+    while world.cache.tiers.make_way() and world.reserve(turn, 80) is None:
+        assert world.far.cancelled
+    assert world.reserve(turn, 0) is not None
     world.finish(turn)
     world.far.prompt = True
     world.at_rest()
@@ -35,6 +39,43 @@ def test_a_quick_store_is_not_cut_short() -> None:
     world.reserve(turn, 80)
     assert not world.far.cancelled
     world.finish(turn)
+
+
+def test_a_turn_that_ends_while_its_load_is_held_leaves_no_job() -> None:
+    world = TieredWorld()
+    world.turn(text(1, 64), "s")
+    world.settle()
+    for seed in range(2, 5):
+        world.turn(text(seed, 96))
+        world.settle()
+    turn = world.begin(np.append(text(1, 64), 7).astype(np.int32))
+    assert turn.loading
+    world.finish(turn)
+    world.look()
+    assert world.cache.tiers.idle
+    assert all(use.protected == 0 for use in world.cache.stats().pools)
+
+
+def test_copies_of_many_turns_wait_for_each_other_and_none_is_lost() -> None:
+    world = TieredWorld({})
+    world.far.prompt = False
+    prompts = [text(seed, GRID) for seed in range(8)]
+    for tokens in prompts:
+        world.turn(tokens)
+    assert len(world.far.waiting) == AT_ONCE
+    world.far.prompt = True
+    world.settle()
+    world.cache.flush()
+    assert [world.hit_of(np.append(tokens, 7).astype(np.int32)).external for tokens in prompts] == [GRID] * 8
+
+
+def test_a_prompt_with_more_names_than_may_be_asked_is_looked_up_as_far_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agentcache.prefetch.MOST_NAMES", 20)
+    world = TieredWorld()
+    world.stored(text(1, 96))
+    assert world.hit_of(np.append(text(1, 96), 7).astype(np.int32)).external == 32
 
 
 def test_a_page_travels_to_the_host_once() -> None:
