@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,15 +23,15 @@ pytestmark = pytest.mark.timeout(120)
 
 FAMILIES = ("lara_mini", "gemma3", "qwen3_5", "inkling")
 """All three kinds of state; FULL and windows; FULL and recurrent; all three with two windows."""
-ROOMY = {"full_slots": 256, "swa_slots": 128, "mamba_slots": 32}
-ONE_SESSION = {"full_slots": 52, "swa_slots": 40, "mamba_slots": 4}
+ROOMY: dict[str, Any] = {"full_slots": 256, "swa_slots": 128, "mamba_slots": 32}
+ONE_SESSION: dict[str, Any] = {"full_slots": 52, "swa_slots": 40, "mamba_slots": 4}
 """Device pools in which a session's turn fits, but not with another session's data."""
 SCRIPT = Script()
 
 
 @contextmanager
 def engine_with(
-    family: str, case: StoreCase | None = None, folder: Path = Path(), **changes: object
+    family: str, case: StoreCase | None = None, folder: Path = Path(), **changes: Any
 ) -> Iterator[Engine]:
     engine = small_engine(family, **changes)
     try:
