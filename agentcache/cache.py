@@ -18,7 +18,7 @@ from agentcache.clock import Clock
 from agentcache.controller import HybridCacheController
 from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
-from agentcache.executor import Executor
+from agentcache.executor import Executor, MovingParts
 from agentcache.holdings import Closed, Holding, SessionView
 from agentcache.keys import Key, Namespace, PathNames
 from agentcache.pools.api import Pool
@@ -26,7 +26,7 @@ from agentcache.prefetch import DEFAULT_RULES, PrefetchRules
 from agentcache.session_calls import SessionCalls
 from agentcache.sessions import NOTHING_TOLD, Opened, SessionRegistry, Ticket
 from agentcache.stats import CachedTokens, CacheStats, Stats
-from agentcache.tiering import Tiering, TieringParts
+from agentcache.tiering import Tiering
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.turns import ActiveTurn, Ledger, Prompt
 from agentcache.types import (
@@ -88,17 +88,10 @@ class UnifiedRadixCache(SessionCalls):
         self._executor = Executor(
             parts.core, parts.pools, parts.controller, parts.clock, parts.events, parts.stats
         )
-        self.tiers = Tiering(
-            TieringParts(
-                parts.core,
-                self._executor,
-                parts.controller,
-                parts.pools,
-                parts.clock,
-                self._ledger,
-                parts.prefetch,
-            )
+        moving = MovingParts(
+            parts.core, self._executor, parts.controller, parts.pools, parts.clock, self._ledger
         )
+        self.tiers = Tiering(moving, parts.prefetch)
 
     # a request
 

@@ -2,11 +2,7 @@
 
 from dataclasses import dataclass
 
-from agentcache.clock import Clock
-from agentcache.controller import HybridCacheController
-from agentcache.executor import Executor
-from agentcache.tree.api import UnifiedTreeCore
-from agentcache.turns import Ledger
+from agentcache.executor import MovingParts
 from agentcache.types import Lease, MatchResult, Piece, TierName
 
 
@@ -25,19 +21,12 @@ NOTHING = Claim()
 class Claims:
     """One claim a ticket; tickets count up as requests arrive."""
 
-    def __init__(
-        self,
-        core: UnifiedTreeCore,
-        executor: Executor,
-        controller: HybridCacheController,
-        clock: Clock,
-        ledger: Ledger,
-    ) -> None:
-        self._core = core
-        self._executor = executor
-        self._controller = controller
-        self._clock = clock
-        self._ledger = ledger
+    def __init__(self, parts: MovingParts) -> None:
+        self._core = parts.core
+        self._executor = parts.executor
+        self._controller = parts.controller
+        self._clock = parts.clock
+        self._ledger = parts.ledger
         self._claims: dict[int, Claim] = {}
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
 """The hands of the cache: applies effects to pools, tier and events, and makes room."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from agentcache.clock import Clock
 from agentcache.controller import UNNAMED, HybridCacheController, Names
@@ -137,3 +138,15 @@ class Executor:
         self.apply(evicted.effects)
         self.settle()
         return evicted.freed + evicted.moving
+
+
+@dataclass(frozen=True, slots=True)
+class MovingParts:
+    """What those work with who decide what moves between tiers."""
+
+    core: UnifiedTreeCore
+    executor: Executor
+    controller: HybridCacheController
+    pools: Mapping[PoolName, Pool]
+    clock: Clock
+    ledger: Ledger

@@ -8,7 +8,6 @@ Existence is a hint. What does not arrive shortens the reuse; what arrives is gr
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -16,15 +15,11 @@ import numpy as np
 import structlog
 
 from agentcache.claims import Claims
-from agentcache.clock import Clock
-from agentcache.controller import HybridCacheController, Names
-from agentcache.executor import Executor
+from agentcache.controller import Names
+from agentcache.executor import MovingParts
 from agentcache.keys import Key, PathNames
-from agentcache.pools.api import Pool
 from agentcache.restoring import missing, names_per_chunk, questions, restorable, slots_of, stretches
 from agentcache.tiers.api import Presence
-from agentcache.tree.api import UnifiedTreeCore
-from agentcache.turns import Ledger
 from agentcache.types import (
     FULL,
     NO_SLOTS,
@@ -125,18 +120,6 @@ class Prefetch:
         return (max(0, self.began), max(0, self.began, self.grafted))
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchParts:
-    """What prefetching works with."""
-
-    core: UnifiedTreeCore
-    executor: Executor
-    controller: HybridCacheController
-    pools: Mapping[PoolName, Pool]
-    clock: Clock
-    ledger: Ledger
-
-
 class Prefetcher:
     """The prefetches of queued requests.
 
@@ -144,7 +127,7 @@ class Prefetcher:
     kept for them until they begin (`claims`).
     """
 
-    def __init__(self, parts: PrefetchParts, rules: PrefetchRules) -> None:
+    def __init__(self, parts: MovingParts, rules: PrefetchRules) -> None:
         self._core = parts.core
         self._config = parts.core.config
         self._executor = parts.executor
@@ -153,7 +136,7 @@ class Prefetcher:
         self._clock = parts.clock
         self._ledger = parts.ledger
         self._rules = rules
-        self.claims = Claims(parts.core, parts.executor, parts.controller, parts.clock, parts.ledger)
+        self.claims = Claims(parts)
         self._queued: dict[int, Prefetch] = {}
         self._flying: dict[int, Prefetch] = {}
         self._window: frozenset[int] = frozenset()

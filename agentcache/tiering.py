@@ -1,43 +1,25 @@
 """The tiers below the device, as the cache uses them: what comes up before a turn, what goes down behind it.
 
-queued      expect ──► arrived?                      external ─► host (or device)      prefetch.py
-begins      lock  ──► ready?                         host ─► device                    here
-publishes   published                                device ─► host ─► external        writing.py
-ends        held · released                          soft classes outside              keeping.py
+queued      expect ──► arrived?       external ─► host (or device)           prefetch.py, claims.py
+begins      lock ──► loaded?          host ─► device                         here
+ends        ended                     device ─► host, device ─► external     writing.py
+            held · released           soft classes outside                   keeping.py
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from agentcache.clock import Clock
-from agentcache.controller import HybridCacheController
-from agentcache.executor import Executor
+from agentcache.executor import MovingParts
 from agentcache.keeping import Keeping
 from agentcache.keys import Key, PathNames, object_name
-from agentcache.pools.api import Pool
-from agentcache.prefetch import Prefetcher, PrefetchParts, PrefetchRules
+from agentcache.prefetch import Prefetcher, PrefetchRules
 from agentcache.sessions import Ticket
 from agentcache.tiers.api import ExternalStatus, ExternalTier, Keep
-from agentcache.tree.api import UnifiedTreeCore
-from agentcache.turns import ActiveTurn, Ledger, Prompt
-from agentcache.types import Boundary, Locked, MatchResult, PoolName, SessionId, TierName
+from agentcache.turns import ActiveTurn, Prompt
+from agentcache.types import Boundary, Locked, MatchResult, SessionId, TierName
 from agentcache.writing import Copied, WriteBehind
 
 SLOW_NS = 1_000_000_000
 """A tier that takes longer to come to rest is not given more to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class TieringParts:
-    """What the tiers are driven with."""
-
-    core: UnifiedTreeCore
-    executor: Executor
-    controller: HybridCacheController
-    pools: Mapping[PoolName, Pool]
-    clock: Clock
-    ledger: Ledger
-    rules: PrefetchRules
 
 
 class Tiering:
@@ -46,20 +28,15 @@ class Tiering:
     Nothing here waits but `drain`: `step` is called often, and what is not there yet is looked at again.
     """
 
-    def __init__(self, parts: TieringParts) -> None:
+    def __init__(self, parts: MovingParts, rules: PrefetchRules) -> None:
         self._core = parts.core
         self._executor = parts.executor
         self._controller = parts.controller
         self._clock = parts.clock
         self._ledger = parts.ledger
-        self._prefetcher = Prefetcher(
-            PrefetchParts(
-                parts.core, parts.executor, parts.controller, parts.pools, parts.clock, parts.ledger
-            ),
-            parts.rules,
-        )
         self._keeping = Keeping()
-        self._writer = WriteBehind(parts.core, parts.executor, parts.controller, self._keeping, parts.clock)
+        self._prefetcher = Prefetcher(parts, rules)
+        self._writer = WriteBehind(parts, self._keeping)
 
     # before a turn
 

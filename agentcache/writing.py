@@ -4,13 +4,12 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentcache.clock import Clock
-from agentcache.controller import UNNAMED, HybridCacheController, Names
-from agentcache.executor import Executor
+from agentcache.controller import UNNAMED, Names
+from agentcache.executor import MovingParts
 from agentcache.keeping import Keeping
 from agentcache.keys import Key, PathNames
 from agentcache.tiers.api import Keep
-from agentcache.tree.api import UnifiedTreeCore, WritePolicy
+from agentcache.tree.api import WritePolicy
 from agentcache.types import TierName
 
 HITS_TO_WRITE = 2
@@ -46,21 +45,14 @@ class WriteBehind:
     finds no slots because of that, it is given up.
     """
 
-    def __init__(
-        self,
-        core: UnifiedTreeCore,
-        executor: Executor,
-        controller: HybridCacheController,
-        keeping: Keeping,
-        clock: Clock,
-    ) -> None:
-        self._core = core
-        self._executor = executor
-        self._controller = controller
+    def __init__(self, parts: MovingParts, keeping: Keeping) -> None:
+        self._core = parts.core
+        self._executor = parts.executor
+        self._controller = parts.controller
         self._keeping = keeping
-        self._clock = clock
-        self._policy = core.config.write_policy
-        near = core.config.host_tier and self._policy is not WritePolicy.WRITE_BACK
+        self._clock = parts.clock
+        self._policy = parts.core.config.write_policy
+        near = parts.core.config.host_tier and self._policy is not WritePolicy.WRITE_BACK
         self._targets = (TierName.HOST, TierName.EXTERNAL) if near else (TierName.EXTERNAL,)
         self._due: dict[TierName, deque[Copied]] = {tier: deque(maxlen=DUE_AT_MOST) for tier in self._targets}
         self._copying: dict[TierName, dict[int, int]] = {tier: {} for tier in self._targets}
