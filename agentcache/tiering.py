@@ -160,6 +160,7 @@ class Tiering:
             self._controller.drain()
             if self._clock.now_ns() - began_ns > SLOW_NS:  # what is due would take as long, each
                 self._writer.forget()
+            self._writer.resume()
             self.step()
 
     def close(self) -> None:

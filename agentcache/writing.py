@@ -18,6 +18,8 @@ AT_ONCE = 4
 """Copies of turns that are on their way to one tier at a time; others wait for them."""
 GRACE_NS = 500_000_000
 """So long may a copy to the external tier hold slots of the device that somebody needs."""
+PAUSE_NS = 50_000_000
+"""So long nothing more that is due goes, after a request has found no slots."""
 DUE_AT_MOST = 1024
 """Boundaries that may wait for their copy; beyond, the oldest go without."""
 
@@ -57,6 +59,7 @@ class WriteBehind:
         self._due: dict[TierName, deque[Copied]] = {tier: deque(maxlen=DUE_AT_MOST) for tier in self._targets}
         self._copying: dict[TierName, dict[int, int]] = {tier: {} for tier in self._targets}
         self._hits: OrderedDict[bytes, int] = OrderedDict()
+        self._paused_ns = 0
 
     @property
     def idle(self) -> bool:
@@ -88,15 +91,21 @@ class WriteBehind:
                 self._copy(path, target)
 
     def step(self) -> None:
-        """Go on with what is due, to each tier one copy at a time."""
+        """Go on with what is due, to each tier one copy at a time; not while a request needs the slots."""
+        if self._clock.now_ns() < self._paused_ns:
+            return
         for target, due in self._due.items():
             while due and not self._on_the_way(target):
                 self._copy(due.popleft(), target)
 
+    def resume(self) -> None:
+        """Go on with what is due at the next step, whatever was paused."""
+        self._paused_ns = 0
+
     def give_way(self) -> bool:
         """Give up the oldest copy that keeps the device's slots from a request for too long. False: there is none."""
-        since = self._on_the_way(TierName.EXTERNAL)
-        late_ns = self._clock.now_ns() - GRACE_NS
+        since, now = self._on_the_way(TierName.EXTERNAL), self._clock.now_ns()
+        self._paused_ns, late_ns = now + PAUSE_NS, now - GRACE_NS
         number = next((number for number, began_ns in since.items() if began_ns <= late_ns), 0)
         if number:
             self._controller.cancel(number)

@@ -31,6 +31,19 @@ def test_a_slow_store_holds_nobodys_slots_for_long(host: dict) -> None:
     world.at_rest()
 
 
+def test_what_is_due_waits_while_a_request_finds_no_slots() -> None:
+    world = TieredWorld({})
+    world.far.prompt = False
+    world.turn(text(1, 5 * GRID))
+    assert world.cache.tiers.make_way()
+    world.far.land_all()
+    world.look()
+    assert not world.far.waiting, "the boundaries that are due stay where they are"
+    world.wait(0.1)
+    world.look()
+    assert world.far.waiting
+
+
 def test_a_quick_store_is_not_cut_short() -> None:
     world = TieredWorld({})
     world.far.prompt = False
