@@ -3,7 +3,7 @@
 import numpy as np
 
 from agentcache.events import NullEvents
-from agentcache.stats import CacheStats, Counters, NullStats, SessionCounts, TurnCounts
+from agentcache.stats import CachedTokens, CacheStats, Counters, NullStats, SessionCounts, TurnCounts
 from agentcache.types import (
     FULL,
     SWA,
@@ -16,6 +16,7 @@ from agentcache.types import (
     PoolName,
     TierName,
 )
+from agentcache.views import ABSENT, ExternalStatus
 
 GAP = Miss(SWA, 16, MissReason.WINDOW_GAP)
 
@@ -26,9 +27,9 @@ def free(tier: TierName, count: int) -> Free:
 
 def test_counters_sum_up() -> None:
     counters = Counters()
-    counters.turn(100, 0, GAP)
-    counters.turn(50, 32, GAP)
-    counters.turn(10, 8, None)
+    counters.turn(100, CachedTokens(), GAP)
+    counters.turn(50, CachedTokens(device=16, external=16), GAP)
+    counters.turn(10, CachedTokens(host=8), None)
     counters.cold_turn()
     counters.evicted(
         (free(TierName.DEVICE, 3), free(TierName.HOST, 5), Emit(Event(EventKind.CLEARED, TierName.DEVICE)))
@@ -40,6 +41,7 @@ def test_counters_sum_up() -> None:
         hits=2,
         prompt_tokens=160,
         cached_tokens=40,
+        cached_by_tier={TierName.DEVICE: 16, TierName.HOST: 8, TierName.EXTERNAL: 16},
         misses={(SWA, MissReason.WINDOW_GAP): 2},
         evicted_slots={SWA: 4},
     )
@@ -48,13 +50,13 @@ def test_counters_sum_up() -> None:
 def test_counts_are_a_copy() -> None:
     counters = Counters()
     before = counters.counts()
-    counters.turn(1, 0, Miss(FULL, 0, MissReason.NOT_CACHED))
+    counters.turn(1, CachedTokens(), Miss(FULL, 0, MissReason.NOT_CACHED))
     assert before == TurnCounts()
 
 
 def test_absent_stats_and_events_take_everything() -> None:
     stats = NullStats()
-    stats.turn(1, 1, GAP)
+    stats.turn(1, CachedTokens(device=1), GAP)
     stats.cold_turn()
     stats.evicted((free(TierName.DEVICE, 3),))
     NullEvents().publish(Event(EventKind.CLEARED, TierName.DEVICE))
@@ -62,4 +64,5 @@ def test_absent_stats_and_events_take_everything() -> None:
 
 
 def test_hit_rate_before_the_first_turn_is_zero() -> None:
-    assert CacheStats(TurnCounts(), SessionCounts(), (), 0, 0, 0).hit_rate == 0
+    nothing = ExternalStatus("none", ABSENT)
+    assert CacheStats(TurnCounts(), SessionCounts(), (), 0, 0, 0, nothing, 0, 0).hit_rate == 0

@@ -31,14 +31,29 @@ def prefix(request: GenerateRequest) -> int:
     return int(request.request_id[1:])
 
 
+def popped(queue: WaitingQueue) -> str:
+    taken = queue.pop(prefix, everybody)
+    assert taken
+    return taken.request.request_id
+
+
+def test_nobody_begins_before_its_prefix_has_arrived() -> None:
+    queue = queue_of("a0", "b64", "c32")
+    assert queue.pop(prefix, lambda _waiting: False) is None
+    taken = queue.pop(prefix, lambda one: one.request.request_id != "a0")
+    assert taken
+    assert taken.request.request_id == "b64"
+    assert queue.ids() == ("a0", "c32")
+
+
 def test_fcfs_is_the_order_of_arrival() -> None:
     queue = queue_of("a0", "b64", "c32")
-    assert [queue.pop(prefix, everybody).request.request_id for _ in range(3)] == ["a0", "b64", "c32"]
+    assert [popped(queue) for _ in range(3)] == ["a0", "b64", "c32"]
 
 
 def test_longest_prefix_goes_first_and_ties_go_by_arrival() -> None:
     queue = queue_of("a0", "b32", "c64", "d32", order=PrefillOrder.LONGEST_PREFIX)
-    assert [queue.pop(prefix, everybody).request.request_id for _ in range(4)] == ["c64", "b32", "d32", "a0"]
+    assert [popped(queue) for _ in range(4)] == ["c64", "b32", "d32", "a0"]
 
 
 def test_longest_prefix_does_not_starve_the_oldest() -> None:
@@ -46,7 +61,7 @@ def test_longest_prefix_does_not_starve_the_oldest() -> None:
     order = []
     for number in range(PATIENCE + 1):
         queue.push(waiting(f"x{number + 1}"))
-        order.append(queue.pop(prefix, everybody).request.request_id)
+        order.append(popped(queue))
     assert order.index("a0") == PATIENCE
 
 
@@ -65,7 +80,7 @@ def test_taking_out_the_oldest_resets_the_patience_with_it() -> None:
         queue.pop(prefix, everybody)
     queue.take("a0")
     queue.push(waiting("y9"))
-    assert queue.pop(prefix, everybody).request.request_id == "y9"
+    assert popped(queue) == "y9"
 
 
 def test_a_full_queue_says_so_and_free_seats_do_not_count() -> None:
