@@ -76,4 +76,4 @@ def at_rest(engine: Engine) -> bool:
     engine.cache.check()
     pools = all(pool.leased == pool.protected == pool.in_flight == 0 for pool in stats.pools)
     sessions = all(view.queued == view.running == 0 for view in engine.cache.sessions())
-    return pools and sessions and not stats.active_turns and engine.idle()
+    return pools and sessions and not (stats.active_turns or stats.jobs_in_flight) and engine.idle()

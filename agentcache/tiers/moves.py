@@ -3,6 +3,7 @@
 A store may fail in any way, lie, or come back after everybody has gone; no fault leaves a step.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -27,7 +28,7 @@ class Desk:
     wake: Callable[[], None]
 
 
-class _FlightWork:
+class _FlightWork(ABC):
     """A flight and its pages in walk order, one batch a step. The last batch ends the flight, or the first fault."""
 
     def __init__(self, desk: Desk, flight: Flight, pages: Iterator[Page]) -> None:
@@ -62,9 +63,9 @@ class _FlightWork:
         largest = max((pool.slot_bytes for pool in self._flight.pools), default=0)
         return min(rules.batch_objects, max(1, rules.batch_bytes // max(1, largest)))
 
+    @abstractmethod
     def _move(self, batch: list[Page]) -> None:
         """Take one batch across. Errors: whatever the store raises."""
-        raise NotImplementedError
 
     def _calls(self, pages: Sequence[Page]) -> None:
         """The store is about to be asked for these."""

@@ -87,10 +87,7 @@ class CacheMachine(RuleBasedStateMachine):
     def begin(self, data: st.DataObject, chunks: list[int], space: Namespace, reuse: bool) -> None:
         ticket = self.queued.pop(data.draw(st.integers(0, len(self.queued) - 1)))
         tokens = tokens_of(chunks)
-        turn = self.cache.begin(ticket, Prompt(tokens, space, len(tokens) - 1, reuse))
-        self.turns.append(turn)
-        self.verify(turn, tokens)
-        self.reached["hit"] += turn.cached_tokens > 0
+        self.start(ticket, self.asked(ticket, Prompt(tokens, space, len(tokens) - 1, reuse)))
 
     @precondition(lambda self: self.turns)
     @rule(data=st.data(), chunks=st.integers(1, 3), whole=st.sampled_from([True, True, False]))
@@ -194,6 +191,17 @@ class CacheMachine(RuleBasedStateMachine):
         assert all(use.free == use.size for use in self.cache.stats().pools), "slots were leaked"
 
     # inside
+
+    def asked(self, ticket: Ticket, prompt: Prompt) -> Prompt:
+        """What the request asks for that begins now."""
+        return prompt
+
+    def start(self, ticket: Ticket, prompt: Prompt) -> ActiveTurn:
+        turn = self.cache.begin(ticket, prompt)
+        self.turns.append(turn)
+        self.verify(turn, prompt.tokens)
+        self.reached["hit"] += turn.cached_tokens > 0
+        return turn
 
     def compute(self, turn: ActiveTurn, chunks: int, whole: bool) -> None:
         start, tokens = turn.boundary_tokens, self.path(turn)

@@ -12,7 +12,6 @@ from hypothesis.stateful import precondition, rule
 from agentcache.build import Tiers, build_cache
 from agentcache.cache import ActiveTurn, Prompt, Ticket
 from agentcache.clock import ManualClock
-from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
 from agentcache.prefetch import PrefetchPolicy, PrefetchRules
 from agentcache.records import SessionRules
@@ -72,13 +71,6 @@ class TierMachine(CacheMachine):
 
     # requests
 
-    @rule(session=st.none() | SESSIONS, superseded=st.booleans())
-    def enter(self, session: SessionId | None, superseded: bool) -> None:
-        """Requests of this machine say what they will ask for: see `expect`."""
-        ticket = self.cache.enter(SessionTag(session, superseded=superseded) if session else None)
-        self.queued.append(ticket)
-        self.reached[f"arrival {ticket.state}"] += 1
-
     @precondition(lambda self: self.queued)
     @rule(data=st.data(), chunks=CHUNKS, space=st.sampled_from(SPACES))
     def expect(self, data: st.DataObject, chunks: list[int], space: Namespace) -> None:
@@ -87,20 +79,6 @@ class TierMachine(CacheMachine):
             tokens = tokens_of(chunks)
             self.prompts[ticket.number] = Prompt(tokens, space, len(tokens) - 1)
             self.cache.tiers.expect(ticket, self.prompts[ticket.number])
-
-    @precondition(lambda self: self.queued and len(self.turns) < 3)
-    @rule(
-        data=st.data(),
-        chunks=CHUNKS,
-        space=st.sampled_from(SPACES),
-        reuse=st.sampled_from([True, True, True, False]),
-    )
-    def begin(self, data: st.DataObject, chunks: list[int], space: Namespace, reuse: bool) -> None:
-        ticket = self.queued.pop(data.draw(st.integers(0, len(self.queued) - 1)))
-        self.reached["begun before its prefetch"] += not self.cache.tiers.arrived(ticket)
-        tokens = tokens_of(chunks)
-        prompt = self.prompts.pop(ticket.number, Prompt(tokens, space, len(tokens) - 1, reuse))
-        self.start(ticket, prompt)
 
     @rule(session=st.none() | SESSIONS, chunks=CHUNKS, alone=st.booleans())
     def whole_turn(self, session: SessionId | None, chunks: list[int], alone: bool) -> None:
@@ -167,25 +145,12 @@ class TierMachine(CacheMachine):
         self.far = ScriptedTier(TierName.EXTERNAL, PAGE, self.marks)
         self.cache.tiers.attach(self.far)
 
-    @rule(really=st.sampled_from([False, False, False, True]))
-    def flush(self, really: bool) -> None:
-        if not really:
-            return
-        try:
-            self.cache.flush()
-        except CacheError as error:
-            if error.kind is not Kind.IN_USE:
-                raise
-            assert self.turns
-
     # inside
 
-    def start(self, ticket: Ticket, prompt: Prompt) -> ActiveTurn:
-        turn = self.cache.begin(ticket, prompt)
-        self.turns.append(turn)
-        self.verify(turn, prompt.tokens)
-        self.reached["hit"] += turn.cached_tokens > 0
-        return turn
+    def asked(self, ticket: Ticket, prompt: Prompt) -> Prompt:
+        """What it said that it would ask for, if it did."""
+        self.reached["begun before its prefetch"] += not self.cache.tiers.arrived(ticket)
+        return self.prompts.pop(ticket.number, prompt)
 
     def compute(self, turn: ActiveTurn, chunks: int, whole: bool) -> None:
         if self.resume(turn):
@@ -202,10 +167,19 @@ class TierMachine(CacheMachine):
         return ready
 
     def teardown(self) -> None:
+        """Everybody goes. What was on its way arrives by itself, and then nothing is held for anybody."""
         self.far.answer = None
-        super().teardown()
-        self.cache.tiers.drain()
+        self.near.prompt = self.far.prompt = True
+        while self.turns:
+            self.cache.finish(self.turns.pop(), 0)
+        while self.queued:
+            self.cache.leave(self.queued.pop())
+        for _ in range(100):
+            self.clock.advance(10**8)
+            self.cache.tiers.step()
         assert self.cache.tiers.idle
-        assert self.cache.stats().jobs_in_flight == 0
-        self.cache.check()
+        stats = self.cache.stats()
+        assert stats.jobs_in_flight == 0
+        assert all(use.protected == use.in_flight == 0 for use in stats.pools)
+        super().teardown()
         self.cache.tiers.close()
