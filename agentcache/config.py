@@ -194,6 +194,31 @@ def _has_folder(tiers: TierSettings) -> bool:
     return True
 
 
+class LinkSettings(_Group):
+    """How a worker belongs to session routers. Without a store it stands alone."""
+
+    router_dir: str = Field(
+        default="",
+        description="folder of the router on this machine: its embedded Valkey and the secret are found there",
+    )
+    redis_url: str = Field(
+        default="", description="redis:// or unix:// of the routers' sessions, where the router is elsewhere"
+    )
+    secret_file: str = Field(
+        default="", description="file with the secret that routers sign with; in router_dir it is found"
+    )
+    worker_id: str = Field(
+        default="", max_length=200, description="what routers call this worker; without one HOST:PORT"
+    )
+    advertise_url: str = Field(
+        default="", description="the address at which routers reach it; without one that it listens on"
+    )
+    kv_events: str = Field(
+        default="",
+        description="ZeroMQ address to publish placement events at (tcp://127.0.0.1:5557); with a router: a free one",
+    )
+
+
 class EngineSettings(TierSettings, SessionSettings, CacheSettings, ModelSettings):
     """What an engine is built from."""
 
@@ -205,7 +230,7 @@ class EngineSettings(TierSettings, SessionSettings, CacheSettings, ModelSettings
     )
 
 
-class Settings(EngineSettings):
+class Settings(LinkSettings, EngineSettings):
     """Everything that a worker is started with."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")

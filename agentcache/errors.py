@@ -37,6 +37,10 @@ class Kind(StrEnum):
     STORE_FAILED = (
         "store_failed"  # an external store did not answer, or refused; costs a hit, never an answer
     )
+    UNAUTHORIZED = "unauthorized"  # no API key, a wrong one, or a tag that is not genuine
+    SESSION_LIMIT = "session_limit"  # the tenant has as many open sessions as it may
+    NO_WORKER = "no_worker"  # no worker that is alive and fits takes this request now
+    UPSTREAM_FAILED = "upstream_failed"  # a worker did not answer, or not with HTTP
     UNREACHABLE = "unreachable"  # no worker answers at the URL of a client
 
 

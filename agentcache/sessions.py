@@ -5,16 +5,15 @@ The registry knows ids, generations, idle leases and session tombstones; the cor
 """
 
 import itertools
-import unicodedata
 from dataclasses import dataclass
 
 from agentcache.errors import CacheError, Kind
+from agentcache.ids import checked_id
 from agentcache.records import Ended, SessionRecord, SessionRecords, SessionRules, nanoseconds
 from agentcache.stats import SessionCounts
 from agentcache.types import SessionId, SessionState, SessionTag, Wait, WaitState
 from agentcache.waits import Forecast, Told
 
-MAX_ID_BYTES = 256
 NOTHING_TOLD = Told()
 
 
@@ -74,23 +73,6 @@ class SessionFacts:
     running: int
     idle_s: float
     ttl_s: float
-
-
-def checked_id(session: object) -> SessionId:
-    """A session id as it is, or BAD_SESSION_ID. Ids are compared byte by byte and never trimmed.
-
-    1 to 256 bytes of UTF-8, no control characters or line separators, no white space at either end (a client that
-    sometimes sends it would silently talk to two sessions).
-    """
-    if not isinstance(session, str):
-        raise CacheError(Kind.BAD_SESSION_ID, "a session id is a string", type=type(session).__name__)
-    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in session):
-        raise CacheError(Kind.BAD_SESSION_ID, "a session id has no control characters")
-    if not 1 <= len(session.encode()) <= MAX_ID_BYTES:
-        raise CacheError(Kind.BAD_SESSION_ID, f"a session id has 1 to {MAX_ID_BYTES} bytes of UTF-8")
-    if session != session.strip():
-        raise CacheError(Kind.BAD_SESSION_ID, "a session id does not begin or end with white space")
-    return SessionId(session)
 
 
 class SessionRegistry:

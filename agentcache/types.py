@@ -208,8 +208,8 @@ class Job:
 class SessionTag:
     """What a request says about its session. `generation` is a fence: the caller insists on that one.
 
-    `superseded` declares that this request replaces the branch before it (compaction, edit). A `strict` request is
-    refused rather than served unreferenced. `issued` tags come from a router, which alone reopens sessions.
+    `superseded`: it replaces the branch before it (compaction, edit). `strict`: refused rather than unreferenced.
+    `issued`: a router's, which alone reopens sessions; `placement` counts the session's moves between workers.
     """
 
     session: SessionId
@@ -218,6 +218,7 @@ class SessionTag:
     strict: bool = False
     superseded: bool = False
     issued: bool = False
+    placement: int = 0
 
 
 class SessionState(StrEnum):
@@ -240,8 +241,7 @@ class EventKind(StrEnum):
 class Event:
     """A placement event of FULL pages on a tier, in chained page hashes (`keys.py`), parents first.
 
-    `parent` is the hash before the first page (None at the root); `tokens` are those of the pages, empty for
-    removals.
+    `parent` is the hash before the first page (None at the root); `tokens` those of the pages; none for removals.
     """
 
     kind: EventKind

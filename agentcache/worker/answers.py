@@ -6,10 +6,9 @@ from typing import Protocol
 
 from agentcache.engine.api import Admitted
 from agentcache.stats import CachedTokens
+from agentcache.web.reply import Json
 from agentcache.worker.reading import Outcome, Piece
 from agentcache.worker.tools import Called, Part, Said
-
-Json = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)

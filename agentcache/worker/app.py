@@ -11,15 +11,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agentcache.errors import CacheError
-from agentcache.worker.body import ClientGoneError
+from agentcache.web.body import ClientGoneError
+from agentcache.web.reply import json_response
+from agentcache.web.status import error_answer, error_body, error_headers
 from agentcache.worker.cache_routes import CacheRoutes
 from agentcache.worker.context import Worker
 from agentcache.worker.generate import CHAT, TEXT, GenerateEndpoint
 from agentcache.worker.log_line import LogLine
 from agentcache.worker.metrics import take_sample
-from agentcache.worker.reply import json_response
 from agentcache.worker.session_routes import SessionRoutes
-from agentcache.worker.status import error_answer, error_body, error_headers
 
 
 def create_app(worker: Worker) -> Starlette:

@@ -8,7 +8,7 @@ from agentcache.engine.runner import ReuseClass
 from agentcache.stats import CacheStats, PoolUse
 from agentcache.types import TierName
 from agentcache.views import ABSENT, ExternalStatus
-from agentcache.worker.reply import encode
+from agentcache.web.reply import encode
 
 
 def banner(info: EngineInfo, url: str, tiers: str) -> str:

@@ -17,13 +17,12 @@ from agentcache.stats import CacheStats, PoolUse
 from agentcache.tree.api import CoreConfig
 from agentcache.types import Checkpoint, ComponentName, ComponentSpec, TierName
 from agentcache.views import ABSENT, ExternalStatus
-from agentcache.worker.answers import Json
-from agentcache.worker.body import parse_object, read_body
+from agentcache.web.body import parse_object, read_body
+from agentcache.web.fields import Fields
+from agentcache.web.reply import Json, json_response
+from agentcache.web.status import refuse
 from agentcache.worker.context import Worker
-from agentcache.worker.fields import Fields
 from agentcache.worker.metrics import SLOT_STATES
-from agentcache.worker.reply import json_response
-from agentcache.worker.status import refuse
 
 T = TypeVar("T")
 _SETTINGS: Final = {"backend": "l3", "path": "l3_path", "url": "l3_url", "mib": "l3_mib"}

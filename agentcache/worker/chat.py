@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentcache.errors import CacheError, Kind
-from agentcache.worker.fields import Fields
+from agentcache.web.fields import Fields
+from agentcache.web.status import refuse
 from agentcache.worker.options import Options, read_options
-from agentcache.worker.status import refuse
 
 Message = dict[str, object]
 

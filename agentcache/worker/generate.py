@@ -12,15 +12,16 @@ from agentcache.engine.api import Admitted, GenerateRequest
 from agentcache.engine.runner import ReuseClass
 from agentcache.errors import CacheError
 from agentcache.stats import CachedTokens
-from agentcache.worker.answers import ChatShape, Head, Json, Shape, TextShape, extension, usage, usage_chunk
-from agentcache.worker.body import ClientGoneError, parse_object, read_body, unless_gone
+from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
+from agentcache.web.fields import Fields
+from agentcache.web.headers import RawHeaders, RequestHeaders
+from agentcache.web.reply import Json, Reply
+from agentcache.web.status import HTTP_STATUS
+from agentcache.wire import REUSE
+from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension, usage, usage_chunk
 from agentcache.worker.context import Worker
-from agentcache.worker.fields import Fields
 from agentcache.worker.headers import (
-    REUSE,
     Identity,
-    RawHeaders,
-    RequestHeaders,
     answer_headers,
     read_identity,
     why_not_deeper,
@@ -28,8 +29,6 @@ from agentcache.worker.headers import (
 from agentcache.worker.metrics import Facts
 from agentcache.worker.prompts import Prompted, chat_prompt, text_prompt
 from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece, Reading, read_turn
-from agentcache.worker.reply import Reply
-from agentcache.worker.status import HTTP_STATUS
 from agentcache.worker.stops import StopStrings
 from agentcache.worker.tools import PlainText, ToolCallParser
 

@@ -7,8 +7,8 @@ from typing import Final
 import structlog
 
 from agentcache.engine.api import Sampling
-from agentcache.worker.fields import Fields
-from agentcache.worker.status import refuse
+from agentcache.web.fields import Fields
+from agentcache.web.status import refuse
 
 MAX_STOPS: Final = 16
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from agentcache.web.fields import Fields
 from agentcache.worker.chat import ChatRequest, read_chat
 from agentcache.worker.completion import CompletionRequest, read_completion
 from agentcache.worker.context import Worker
-from agentcache.worker.fields import Fields
 from agentcache.worker.options import Options
 
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import TypeVar
-from urllib.parse import parse_qsl
 
-from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -14,24 +12,17 @@ from agentcache.cache import Closed, Holding, SessionView
 from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError, Kind
 from agentcache.types import ReleaseMode, SessionId
-from agentcache.worker.answers import Json
-from agentcache.worker.body import parse_object, read_body
+from agentcache.web.body import parse_object, read_body
+from agentcache.web.fields import Fields
+from agentcache.web.headers import RequestHeaders
+from agentcache.web.query import query_flag, read_query
+from agentcache.web.reply import Json, json_response
+from agentcache.web.status import refuse
+from agentcache.wire import GENERATION
 from agentcache.worker.context import Worker
-from agentcache.worker.fields import Fields
-from agentcache.worker.headers import GENERATION, RequestHeaders, read_generation, session_id
-from agentcache.worker.reply import json_response
-from agentcache.worker.status import refuse
+from agentcache.worker.headers import read_generation, session_id
 
 T = TypeVar("T")
-
-
-class AnyPath(PathConvertor):
-    """The rest of a path with its line breaks, so that `a%0A` is a malformed id and not the session `a`."""
-
-    regex = "(?s:.*)"
-
-
-register_url_convertor("any", AnyPath())
 
 
 class SessionRoutes:
@@ -78,8 +69,8 @@ class SessionRoutes:
 
     async def close(self, request: Request) -> Response:
         """Close: `?generation=&subtree=&mode=release|demote|drop|preview`. Again: the same answer."""
-        query = _query(request)
-        named, subtree = _path_id(request), _flag(query, "subtree")
+        query = read_query(request)
+        named, subtree = _path_id(request), query_flag(query, "subtree")
         mode = _mode(query.get("mode", ReleaseMode.RELEASE))
         fence = read_generation(query.get("generation", ""), "generation")
         if fence is None:
@@ -127,7 +118,7 @@ class SessionRoutes:
         """The body's fields; for a GET without a body, the query's."""
         body = await read_body(request.scope, request.receive, self._worker.body_limit_bytes)
         fields = parse_object(body)
-        return fields if fields.values else Fields({**_query(request)})
+        return fields if fields.values else Fields({**read_query(request)})
 
     async def _on_engine(self, function: Callable[[Engine], T]) -> T:
         return await self._worker.thread.call(function)
@@ -178,28 +169,6 @@ def _flush(engine: Engine) -> None:
 
 def _path_id(request: Request) -> SessionId:
     return session_id(request.path_params["session"], "session_id")
-
-
-def _query(request: Request) -> dict[str, str]:
-    """The query's values. Errors: CacheError(BAD_REQUEST) for one that is sent twice or is not UTF-8."""
-    try:
-        pairs = parse_qsl(
-            request.scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict"
-        )
-    except UnicodeError:
-        raise CacheError(Kind.BAD_REQUEST, "the query is not valid UTF-8") from None
-    values: dict[str, str] = {}
-    for name, value in pairs:
-        if values.setdefault(name, value) != value:
-            raise refuse(f"{name} is sent more than once with different values", name)
-    return values
-
-
-def _flag(query: dict[str, str], name: str) -> bool:
-    value = query.get(name, "0").lower()
-    if value not in ("0", "1", "true", "false"):
-        raise refuse(f"{name} must be true or false", name)
-    return value in ("1", "true")
 
 
 def _mode(name: str) -> ReleaseMode:

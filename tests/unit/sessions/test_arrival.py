@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentcache.errors import Kind
-from agentcache.sessions import checked_id
+from agentcache.ids import checked_id
 from tests.unit.sessions.world import (
     CLOSED,
     EXPIRED,

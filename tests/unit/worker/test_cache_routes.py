@@ -8,8 +8,8 @@ from agentcache.stats import CacheStats, PoolUse, SessionCounts, TurnCounts
 from agentcache.tree.api import CoreConfig, Order, WritePolicy
 from agentcache.types import FULL, MAMBA, ComponentName, PoolName, TierName, full_spec, mamba_spec
 from agentcache.views import ExternalStatus
+from agentcache.web.fields import Fields
 from agentcache.worker.cache_routes import cache_json, external_json, wanted_store
-from agentcache.worker.fields import Fields
 
 CONFIG = CoreConfig(
     page_tokens=4,

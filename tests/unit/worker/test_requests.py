@@ -8,9 +8,9 @@ import pytest
 
 from agentcache.engine.api import Sampling
 from agentcache.errors import CacheError, Kind
+from agentcache.web.fields import Fields
 from agentcache.worker.chat import read_chat
 from agentcache.worker.completion import read_completion
-from agentcache.worker.fields import Fields
 from agentcache.worker.options import UnknownFields, read_options
 
 HI = [{"role": "user", "content": "hi"}]

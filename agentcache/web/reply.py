@@ -7,9 +7,10 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from agentcache.errors import CacheError
-from agentcache.worker.answers import Json
-from agentcache.worker.headers import RawHeaders
-from agentcache.worker.status import error_answer, error_headers
+from agentcache.web.headers import RawHeaders
+from agentcache.web.status import error_answer, error_headers
+
+Json = dict[str, object]
 
 DONE = b"data: [DONE]\n\n"
 

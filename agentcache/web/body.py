@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 from starlette.types import Receive, Scope
 
 from agentcache.errors import CacheError, Kind
-from agentcache.worker.fields import Fields
+from agentcache.web.fields import Fields
 
 Answer = TypeVar("Answer")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.worker.body import ClientGoneError, parse_object, read_body, unless_gone
+from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
 
 Message = MutableMapping[str, Any]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.worker.status import HTTP_STATUS, error_answer, error_headers, refuse
+from agentcache.web.status import HTTP_STATUS, error_answer, error_headers, refuse
 
 
 def test_every_kind_has_a_status() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.worker.fields import Fields
+from agentcache.web.fields import Fields
 
 READERS: dict[str, Callable[[Fields], object]] = {
     "text": lambda fields: fields.text("x"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from agentcache.errors import CacheError
-from agentcache.worker.status import refuse
+from agentcache.web.status import refuse
 
 _KINDS: Final = {
     str: "a string",

@@ -33,10 +33,14 @@ HTTP_STATUS: Mapping[Kind, int] = {
     Kind.BAD_TRACE: 400,
     Kind.ENGINE_FAILED: 500,
     Kind.STORE_FAILED: 503,
+    Kind.UNAUTHORIZED: 401,
+    Kind.SESSION_LIMIT: 429,
+    Kind.NO_WORKER: 503,
+    Kind.UPSTREAM_FAILED: 502,
     Kind.UNREACHABLE: 502,
 }
 
-RETRY_AFTER_S: Mapping[Kind, int] = {Kind.QUEUE_FULL: 1, Kind.SHUTTING_DOWN: 5}
+RETRY_AFTER_S: Mapping[Kind, int] = {Kind.QUEUE_FULL: 1, Kind.SHUTTING_DOWN: 5, Kind.NO_WORKER: 1}
 
 _STATES: Mapping[Kind, SessionState] = {
     Kind.SESSION_CLOSED: SessionState.CLOSED,
@@ -47,6 +51,7 @@ _STATES: Mapping[Kind, SessionState] = {
 _CODES: Mapping[Kind, str] = {Kind.PROMPT_TOO_LONG: "context_length_exceeded"}
 
 _TYPES: Mapping[int, str] = {
+    401: "authentication_error",
     404: "not_found_error",
     405: "invalid_request_error",
     409: "conflict_error",

@@ -1,0 +1,1 @@
+"""The session router: one address for agents, in front of many workers."""

@@ -1,0 +1,1 @@
+"""Where sessions live between routers and workers: the contract, a memory store, and Redis."""

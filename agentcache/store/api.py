@@ -1,0 +1,371 @@
+"""What a session store promises to routers and to workers.
+
+One record per session of a tenant: generation, worker, idle deadline, requests in flight, parent, and every worker that
+may hold data of it. All records of a tenant live in one shard, so a session, its family and its tenant's limit change
+together. Every call is one atomic change, and total: what cannot be is a value.
+
+Times are Unix milliseconds of the store's own clock (`TIME` of the server; an injected one in tests); durations come in
+seconds. Generations never repeat, across closes, forgotten tombstones, and a store that lost everything:
+`max(last + 1, the store's clock in µs, the highest that any worker reported + 1)`.
+
+Errors, of every call: CacheError(STORE_FAILED) when the store did not answer in time, or is not there. The change may
+or may not have happened: `tag`, `done`, `close` and `receipt` may be sent again and change nothing twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from agentcache.wire import Notice, Receipt, WorkerCard, WorkerLoad
+
+FORMAT = 1
+"""Of keys and values. A store with another one is refused at `prepare`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRules:
+    """Times and bounds. `in_flight_s`: how long a request whose router died keeps its session from idling out."""
+
+    ttl_s: float = 1800.0
+    reopen_after_s: float = 60.0
+    tombstone_s: float = 3600.0
+    tombstones: int = 1_000_000
+    in_flight_s: float = 600.0
+    worker_s: float = 5.0  # without a heartbeat for so long a worker is not alive
+    close_limit: int = 1000  # sessions that one call of `close` closes
+    stream_length: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRef:
+    """A session of a tenant. Both are checked by the caller (`ids.py`)."""
+
+    tenant: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An explicit open. `ttl_s` 0: the store's default. `limit`: open sessions that the tenant may have; 0: any."""
+
+    parent: str = ""
+    ttl_s: float = 0.0
+    fence: bool = False
+    on_close: str = "release"
+    limit: int = 0
+
+
+class OpenVerdict(StrEnum):
+    CREATED = "created"
+    UNCHANGED = "unchanged"  # it was open already
+    FENCED = "fenced"  # it was open, its generation was raised
+    NO_PARENT = "no_parent"  # unknown
+    PARENT_CLOSED = "parent_closed"
+    CYCLE = "cycle"  # the parent descends from the session, or is it
+    LIMITED = "limited"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The answer to an open; only the first three verdicts have changed or found a session."""
+
+    verdict: OpenVerdict
+    generation: int = 0
+    open_sessions: int = 0
+    """Of the tenant, with this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A request of a session.
+
+    `request_id` makes a repeated call the same call. `fence`: insist on that generation; `strict`: rather no answer
+    than one without a reference. `parent`: adopted by a session that has none, if it is open and no descendant.
+    `worker`: taken if the session has none yet.
+    """
+
+    request_id: str
+    worker: str = ""
+    parent: str = ""
+    fence: int | None = None
+    strict: bool = False
+    limit: int = 0
+
+
+class TagVerdict(StrEnum):
+    JOINED = "joined"
+    OPENED = "opened"  # its first generation, or one after a close long ago
+    EXPIRED = "expired"  # it had idled out: the next generation
+    CLOSED = "closed"  # serve unreferenced, under the closed generation; with fence or strict: refuse
+    STALE = "stale"  # the fence is not the current generation: refuse
+    UNKNOWN = "unknown"  # fenced, and there is no such session: refuse
+    LIMITED = "limited"  # the tenant has too many: serve unreferenced; with strict: refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """How to serve a request. `generation` is current (CLOSED: the closed one); `worker` "" where none has it yet."""
+
+    verdict: TagVerdict
+    generation: int = 0
+    worker: str = ""
+    placement: int = 0
+    parent: str = ""
+    parent_ignored: bool = False
+    epoch: str = ""
+
+    @property
+    def referenced(self) -> bool:
+        """Whether the session is open and the request is in flight for it."""
+        return self.verdict in (TagVerdict.JOINED, TagVerdict.OPENED, TagVerdict.EXPIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Which worker has a session, and how often it has moved."""
+
+    worker: str
+    placement: int
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a request. `registered`: its worker ended the turn itself, so that other workers' claims may go."""
+
+    request_id: str
+    generation: int
+    worker: str
+    placement: int
+    registered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A close of a session with all its descendants, at most `close_limit` of them in one call."""
+
+    generation: int | None = None
+    mode: str = "release"
+    operation: str = ""
+    reply_to: str = ""
+
+
+class CloseVerdict(StrEnum):
+    CLOSED = "closed"
+    ALREADY = "already"  # a session tombstone is there
+    STALE = "stale"  # the generation given is not the current one: nothing changed
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedOne:
+    """A session that was closed, and the workers that were told."""
+
+    session: str
+    generation: int
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedFamily:
+    """The answer to a close, parents first. `more`: descendants are left; the same call again goes on with
+    them, and answers ALREADY for the session itself."""
+
+    verdict: CloseVerdict
+    generation: int = 0
+    closed: tuple[ClosedOne, ...] = ()
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """One session as it is. `state` is open, closed or none. Durations in seconds."""
+
+    ref: SessionRef
+    state: str
+    generation: int = 0
+    worker: str = ""
+    placement: int = 0
+    holders: tuple[str, ...] = ()
+    parent: str = ""
+    children: int = 0
+    in_flight: int = 0
+    ttl_s: float = 0.0
+    idle_s: float = 0.0
+    on_close: str = "release"
+    paused: str = ""
+    """The tool that it waits for, as `pause` told; "" while it does not."""
+    expected_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Open sessions of a tenant, oldest first; `after` continues, "" at the end."""
+
+    records: tuple[SessionRecord, ...]
+    after: str = ""
+    open_sessions: int = 0
+
+
+class SessionStore(Protocol):
+    """What a router asks: sessions and where they are."""
+
+    async def open(self, ref: SessionRef, opening: Opening) -> Opened: ...
+
+    async def tag(self, ref: SessionRef, use: Use) -> Tagged:
+        """Take in a request: renew the lease, count it in flight, and say generation and worker."""
+
+    async def done(self, ref: SessionRef, done: Done) -> bool:
+        """End a request; False if the session has ended or moved on to another generation meanwhile.
+
+        When it `registered` on the worker that has the session now, every other holder is sent MOVED, and is none now.
+        """
+
+    async def assign(self, ref: SessionRef, generation: int, seen: int, worker: str) -> Placed:
+        """Give the session to a worker, if it has none or `seen` is its placement; else answer who has it.
+
+        The first writer wins, the others adopt. A worker that it had before stays a holder.
+        """
+
+    async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily: ...
+
+    async def look(self, ref: SessionRef) -> SessionRecord: ...
+
+    async def list(self, tenant: str, after: str, limit: int) -> Page: ...
+
+    async def note(self, ref: SessionRef, note: "Note") -> SessionRecord:
+        """Record a touch, a pause or a resume of an open session; each renews its lease. `state` says if it is open."""
+
+
+class NoteKind(StrEnum):
+    TOUCH = "touch"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """`generation` None: whatever it is; else nothing is noted for another one (the record says which is current)."""
+
+    kind: NoteKind
+    generation: int | None = None
+    tool: str = ""
+    expected_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep did. `again`: it stopped at its limit."""
+
+    offered: int = 0  # expiries sent to workers
+    expired: int = 0
+    closed: tuple[ClosedOne, ...] = ()  # descendants that a capped close had left
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEntry:
+    """A registered worker. `alive`: it was heard within `worker_s`."""
+
+    card: WorkerCard
+    load: WorkerLoad
+    alive: bool
+    heard_ms: int
+    draining: bool = False
+    """As operators said, beside what its load says."""
+
+
+class Fleet(Protocol):
+    """What routers ask about workers, and what keeps the store tidy."""
+
+    async def prepare(self) -> str:
+        """Check the format, and answer the epoch. Errors: BAD_CONFIG for keys of another format names the command."""
+
+    async def workers(self) -> tuple[WorkerEntry, ...]: ...
+
+    async def drain(self, worker: str, draining: bool) -> bool:
+        """Mark a worker; False if it is not registered."""
+
+    async def sweep(self, limit: int) -> Swept:
+        """Offer expiry to holders of idle sessions, finish expiries and capped closes, forget old tombstones.
+
+        Parents with open children, sessions in flight or that workers call busy are armed again. A worker that is gone
+        (not heard for ten times `worker_s`) holds nothing any more.
+        """
+
+    async def receipts(self, router: str, after: str, wait_s: float) -> tuple[tuple[str, Receipt], ...]:
+        """Receipts for a router, with their places in its stream. Waits at most `wait_s` for the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A session that a worker knows, told after the store lost data or the worker lost notices. `idle_s`: since use."""
+
+    ref: SessionRef
+    generation: int
+    placement: int
+    idle_s: float
+    ttl_s: float
+    parent: str = ""
+
+
+class OfferVerdict(StrEnum):
+    KEEP = "keep"  # it is yours, or was created again
+    HELD = "held"  # open, and another worker has it: you may keep what you have until MOVED comes
+    CLOSED = "closed"  # through `generation`
+    MOVED = "moved"  # open, another worker has it and has registered: release
+    GONE = "gone"  # it ended while you were away, and nothing was lost: release
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    verdict: OfferVerdict
+    generation: int = 0
+    placement: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The answer to a heartbeat. `known` False: register again. An `epoch` that is new: offer what you have."""
+
+    known: bool
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """Notices after a cursor, oldest first. `gap`: some were lost before them; offer what you have."""
+
+    notices: tuple[Notice, ...] = ()
+    cursor: str = ""
+    gap: bool = False
+
+
+class WorkerDesk(Protocol):
+    """What a worker tells and asks. Its cursor lives in its own memory; a start begins at the end of its stream."""
+
+    async def register(self, card: WorkerCard) -> str:
+        """Take a worker in; answers the epoch. A new incarnation: notices for the old one are answered `restarted`."""
+
+    async def heartbeat(self, worker: str, incarnation: str, highest: int, load: WorkerLoad) -> Beat:
+        """Still there. `highest`: the highest generation seen in any tag; generations rise above it."""
+
+    async def leave(self, worker: str, incarnation: str) -> None:
+        """Going away in order: as a new incarnation, and the worker is no longer listed."""
+
+    async def offer(self, worker: str, offers: Sequence[Offer], lost: bool) -> tuple[Offered, ...]:
+        """Compare what a worker has with what is known. `lost`: the epoch changed, so unknown ids are created again.
+
+        A live record wins; a session tombstone with a generation ≥ the offered one closes it.
+        """
+
+    async def mail(self, worker: str, shard: int, cursor: str, wait_s: float) -> Mail:
+        """Notices of one shard after `cursor` ("" : the end of the stream now, at once). Waits at most `wait_s`."""
+
+    async def receipt(self, receipt: Receipt) -> None:
+        """The answer to a notice; expiries and closes go on from it. Twice is once."""
+
+    @property
+    def shards(self) -> int:
+        """How many streams a worker reads."""

@@ -1,0 +1,1 @@
+"""What every HTTP server of agentcache does alike: bodies under a limit, typed fields, one error shape."""

@@ -1,0 +1,261 @@
+"""What router and worker say to each other: header names, signed tags, notices and receipts, the worker's card.
+
+router ──request + Tag (header x-agentcache-tag)──► worker
+router ──Notice (stream of the worker)──► worker ──Receipt (stream of the router)──► router
+worker ──WorkerCard, WorkerLoad (heartbeat)──► every router
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import struct
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from agentcache.errors import CacheError, Kind
+
+PREFIX: Final = "x-agentcache-"
+SESSION: Final = PREFIX + "session"
+PARENT: Final = PREFIX + "parent"
+GENERATION: Final = PREFIX + "generation"
+STRICT: Final = PREFIX + "strict"
+SUPERSEDED: Final = PREFIX + "superseded"
+REUSE: Final = PREFIX + "reuse"
+STATE: Final = PREFIX + "state"
+WHY: Final = PREFIX + "why"
+TAG: Final = PREFIX + "tag"
+WORKER: Final = PREFIX + "worker"
+CACHED: Final = PREFIX + "cached-tokens"
+PROMPT: Final = PREFIX + "prompt-tokens"
+ROUTED: Final = PREFIX + "routed"
+"""Said by the router only: which identity was used and why this worker, in a few words."""
+
+TAG_VALID_S: Final = 120
+SECRET_BYTES: Final = 32
+_VERSION: Final = b"agentcache-tag-1"
+_MAC_BYTES: Final = hashlib.sha256().digest_size
+
+
+class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a tag says beyond who and where."""
+
+    strict: bool = False
+    superseded: bool = False
+    expected_s: float = 0.0
+
+
+class Tag(msgspec.Struct, frozen=True):
+    """A router's word for one request to one worker.
+
+    `session` is the tenant's own id, "" for a request without one; `placement` counts the session's moves between
+    workers. `worker` is the audience. `request_id` registers once there. `issued_ms` is Unix time in milliseconds.
+    """
+
+    tenant: str
+    salt: str
+    session: str
+    generation: int
+    placement: int
+    parent: str
+    hints: Hints
+    request_id: str
+    worker: str
+    issued_ms: int
+    epoch: str
+
+
+class TagSigner:
+    """Signs and reads tags under one secret. Tags are length-prefixed fields: no field can run into the next."""
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) < SECRET_BYTES // 2:
+            raise CacheError(Kind.BAD_CONFIG, f"a secret has at least {SECRET_BYTES // 2} bytes")
+        self._secret = secret
+
+    def sign(self, tag: Tag) -> str:
+        """The value of the header `x-agentcache-tag`."""
+        body = _packed(
+            tag.tenant,
+            tag.salt,
+            tag.session,
+            str(tag.generation),
+            str(tag.placement),
+            tag.parent,
+            msgspec.json.encode(tag.hints).decode(),
+            tag.request_id,
+            tag.worker,
+            str(tag.issued_ms),
+            tag.epoch,
+        )
+        return base64.urlsafe_b64encode(body + self._mac(_VERSION, body)).decode()
+
+    def read(self, text: str, worker: str, now_ms: int) -> Tag:
+        """A tag that is genuine, for this worker, and young enough.
+
+        Errors  CacheError(UNAUTHORIZED) says which of these it is not
+        """
+        try:
+            raw = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
+        except (binascii.Error, UnicodeEncodeError):
+            raise _refused("is no tag") from None
+        body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(_VERSION, body)):
+            raise _refused("was not signed with this worker's secret")
+        tag = _unpacked(body)
+        if tag.worker != worker:
+            raise _refused("is for another worker")
+        if abs(now_ms - tag.issued_ms) > TAG_VALID_S * 1000:
+            raise _refused(f"is older than {TAG_VALID_S} s, or from the future: compare the machines' clocks")
+        return tag
+
+    def derive(self, purpose: str, *parts: str) -> str:
+        """A value that nobody without the secret can compute or guess: salts. Shapes: 64 hexadecimal digits."""
+        return self._mac(b"agentcache-derived-1", _packed(purpose, *parts)).hex()
+
+    def bearer(self) -> str:
+        """The token with which an operator calls a worker's management endpoints."""
+        return self.derive("operator")
+
+    def _mac(self, domain: bytes, body: bytes) -> bytes:
+        return hmac.digest(self._secret, _framed(domain) + body, "sha256")
+
+
+def _refused(how: str) -> CacheError:
+    return CacheError(Kind.UNAUTHORIZED, f"the tag of this request {how}; send requests through the router")
+
+
+def _framed(part: bytes) -> bytes:
+    return struct.pack("<I", len(part)) + part
+
+
+def _packed(*parts: str) -> bytes:
+    return b"".join(_framed(part.encode()) for part in parts)
+
+
+def _unpacked(body: bytes) -> Tag:
+    """The fields of a body whose signature held. Errors: UNAUTHORIZED for one of another version."""
+    parts: list[str] = []
+    at = 0
+    try:
+        while at < len(body):
+            (size,) = struct.unpack_from("<I", body, at)
+            parts.append(body[at + 4 : at + 4 + size].decode())
+            at += 4 + size
+        tenant, salt, session, generation, placement, parent, hints, request_id, worker, issued, epoch = parts
+        return Tag(
+            tenant,
+            salt,
+            session,
+            int(generation),
+            int(placement),
+            parent,
+            msgspec.json.decode(hints, type=Hints),
+            request_id,
+            worker,
+            int(issued),
+            epoch,
+        )
+    except (struct.error, ValueError, msgspec.DecodeError):
+        raise _refused("is of another version") from None
+
+
+class Order(StrEnum):
+    """What a worker is asked to do with a session."""
+
+    CLOSE = "close"  # through this generation, for good
+    EXPIRE = "expire"  # an offer: busy if a request of it is queued or running
+    MOVED = "moved"  # another worker has it now: release what was registered before `placement`
+
+
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One order to one worker. `at` is its place in the stream; `reply_to` the router that waits for the receipt."""
+
+    order: Order
+    tenant: str
+    session: str
+    generation: int
+    placement: int = 0
+    mode: str = "release"
+    operation: str = ""
+    reply_to: str = ""
+    at: str = ""
+
+
+class Outcome(StrEnum):
+    """What became of a notice."""
+
+    RELEASED = "released"
+    UNKNOWN = "unknown"  # the worker holds nothing of it
+    BUSY = "busy"  # a request of it is queued or running
+    RESTARTED = "restarted"  # the worker lost everything since: nothing is left to release
+    FAILED = "failed"
+
+
+class HeldPart(msgspec.Struct, frozen=True):
+    """What was released of one component on one tier."""
+
+    component: str
+    tier: str
+    tokens: int
+    slots: int
+    bytes: int
+
+
+class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A worker's answer to a notice. `generation` is the one that it knows now; `said` explains a failure."""
+
+    order: Order
+    tenant: str
+    session: str
+    generation: int
+    worker: str
+    outcome: Outcome
+    operation: str = ""
+    reply_to: str = ""
+    released: tuple[HeldPart, ...] = ()
+    markers: int = 0
+    mode: str = "release"
+    said: str = ""
+
+
+class ComponentCard(msgspec.Struct, frozen=True):
+    """One component as the placement vote needs it. `rule` is path, window or checkpoint; `tokens` its w or grid."""
+
+    name: str
+    rule: str
+    tokens: int
+
+
+class WorkerCard(msgspec.Struct, frozen=True):
+    """What a worker is, told once per start. `incarnation` is new with every start: what came before it is gone.
+
+    `namespace` are the fields (model, adapter, dtype, layout) that name its pages beside the tenant's salt. Addresses
+    that are "" are not there.
+    """
+
+    worker: str
+    incarnation: str
+    url: str
+    model: str
+    context_tokens: int
+    page_tokens: int
+    grid_tokens: int
+    seats: int
+    queue_limit: int
+    components: tuple[ComponentCard, ...] = ()
+    namespace: tuple[str, str, str, str] = ("", "", "", "")
+    events_url: str = ""
+    replay_url: str = ""
+    started_ms: int = 0
+
+
+class WorkerLoad(msgspec.Struct, frozen=True):
+    """How busy a worker is, told with every heartbeat."""
+
+    waiting: int = 0
+    running: int = 0
+    open_sessions: int = 0
+    draining: bool = False
