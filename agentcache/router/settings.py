@@ -1,0 +1,138 @@
+"""Settings of a router: flag > AGENTCACHE_ROUTER_* > the table [router] of agentcache.toml > default."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+UpstreamKind = Literal["openai", "sglang", "vllm"]
+UPSTREAM_KINDS: tuple[UpstreamKind, ...] = ("openai", "sglang", "vllm")
+DEFAULT_DIR = "~/.cache/agentcache/router"
+_HTTP = re.compile(r"https?://[^/\s?#]+(/[^\s?#]*)?$")
+_REDIS = re.compile(r"(rediss?://|unix://).")
+
+
+class PlainUpstream(NamedTuple):
+    """An OpenAI-compatible server that is no worker of ours. `url` has no slash at its end."""
+
+    kind: UpstreamKind
+    url: str
+
+
+class RouterSettings(BaseModel):
+    """Everything that a router is started with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="0 takes a free port")
+    workers: int = Field(default=1, ge=1, le=256, description="processes that share the port")
+    router_dir: str = Field(
+        default="", description=f"folder of the embedded Valkey and the secret; without one {DEFAULT_DIR}"
+    )
+    redis_url: str = Field(
+        default="", description="redis:// or unix:// for the sessions; without one a Valkey of our own"
+    )
+    secret_file: str = Field(
+        default="", description="file with the secret that tags are signed with; in router_dir it is made"
+    )
+    shards: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="parts that sessions are spread over: 16 on a cluster, 1 elsewhere",
+    )
+    upstream: tuple[str, ...] = Field(
+        default=(),
+        description="KIND=URL of a server that is no worker of ours, several by commas; KIND: openai, sglang, vllm",
+    )
+    forward_keys: bool = Field(
+        default=False, description="send the client's own API key on to servers that are no workers of ours"
+    )
+    tenants_file: str = Field(
+        default="", description="file with the tenants' API keys; without one everybody is one tenant"
+    )
+    admin_key_file: str = Field(
+        default="", description="file with the key for /v1/workers; without tenants none is needed"
+    )
+    body_limit_bytes: int = Field(default=8 * 2**20, ge=1, description="largest request body")
+    without_store: Literal["serve", "refuse"] = Field(
+        default="serve",
+        description="requests while the session store is down: serve them without sessions, or answer 503",
+    )
+    bindings_s: float = Field(
+        default=300.0,
+        ge=0,
+        description="seconds that a router itself remembers a session's worker, for when the store is down",
+    )
+    attempts: int = Field(
+        default=3, ge=1, le=16, description="workers tried for one request before its first byte"
+    )
+    close_wait_s: float = Field(
+        default=2.0,
+        ge=0,
+        le=30,
+        description="seconds that a close waits for the workers to say what they released",
+    )
+    ttl_s: float = Field(
+        default=1800.0, gt=0, description="seconds without a request after which a session loses its claim"
+    )
+    reopen_after_s: float = Field(
+        default=60.0, ge=0, description="seconds after a close from which a request opens the session again"
+    )
+    grace_s: float = Field(default=5.0, ge=0, description="seconds for streams to end after SIGTERM")
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="one line a request, as text or JSON"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least level logged"
+    )
+
+    @field_validator("upstream", mode="before")
+    @classmethod
+    def _several(cls, value: object) -> object:
+        """One text names several, parted by commas or blanks."""
+        return tuple(part for part in re.split(r"[,\s]+", value) if part) if isinstance(value, str) else value
+
+    @field_validator("upstream")
+    @classmethod
+    def _upstreams_are_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for named in value:
+            kind, _, url = named.partition("=")
+            if kind not in UPSTREAM_KINDS or not _HTTP.match(url):
+                raise ValueError(f"must be KIND=URL, KIND one of {', '.join(UPSTREAM_KINDS)}, URL http://…")
+        return value
+
+    @model_validator(mode="after")
+    def _places_are_told_once(self) -> "RouterSettings":
+        for fault in _faults(self):
+            raise ValueError(fault)
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """Where the embedded Valkey and the secret are; not made yet."""
+        return Path(self.router_dir or DEFAULT_DIR).expanduser()
+
+    @property
+    def upstreams(self) -> tuple[PlainUpstream, ...]:
+        """The servers that are no workers of ours."""
+        return tuple(_plain(named) for named in self.upstream)
+
+
+def _plain(named: str) -> PlainUpstream:
+    kind, _, url = named.partition("=")
+    (known,) = (known for known in UPSTREAM_KINDS if known == kind)
+    return PlainUpstream(known, url.rstrip("/"))
+
+
+def _faults(settings: RouterSettings) -> Iterator[str]:
+    """What was said that does not go together. No fault shows the URL: it may hold a password."""
+    if settings.redis_url and not _REDIS.match(settings.redis_url):
+        yield "redis_url must look like redis://HOST:PORT/DB (or rediss://, unix://PATH)"
+    if settings.redis_url and not settings.secret_file:
+        yield "with redis_url the workers are elsewhere: name the file of the common secret in secret_file"
+    if settings.secret_file and not settings.redis_url:
+        yield "secret_file goes with redis_url; with router_dir the secret is in that folder"
