@@ -6,61 +6,17 @@ With --json a command prints one JSON object on stdout and nothing else; everyth
 
 import importlib.metadata
 import json
-import os
 import pkgutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 import click
 
-from agentcache.config import Resolved, Settings, resolve, without_password
-from agentcache.errors import CacheError, Kind
+from agentcache.command_line import HELP, resolve_said, run_command, settings_options
+from agentcache.config import WORKER, Settings, without_password
 
 POSITIVE = click.IntRange(min=1)
 NATURAL = click.IntRange(min=0)
-Command = TypeVar("Command", bound=Callable[..., Any])
-USAGE_KINDS = frozenset(
-    {Kind.BAD_CONFIG, Kind.BAD_REQUEST, Kind.BAD_TRACE, Kind.BAD_CHECKPOINT, Kind.UNSUPPORTED_MODEL}
-)
-
-
-def settings_options(command: Command) -> Command:
-    """Give `command` one option for every setting, and --config; it receives only what was said."""
-    for name, field in reversed(Settings.model_fields.items()):
-        flag = f"--{name.replace('_', '-')}"
-        text = f"{field.description}  [default: {_shown(field.default)}]"
-        if field.annotation is bool:
-            command = click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)(command)
-        else:
-            shown = _metavar(field.annotation)
-            command = click.option(flag, name, default=None, metavar=shown, help=text)(command)
-    file = click.Path(path_type=Path)
-    return click.option(
-        "--config",
-        "file",
-        type=file,
-        default=None,
-        help="settings file  [default: agentcache.toml, if there]",
-    )(command)
-
-
-def _metavar(annotation: Any) -> str:
-    """How `--help` shows what a setting takes; the settings check it, whichever way it comes."""
-    parts = [part for part in get_args(annotation) if part is not type(None)]
-    if parts and not isinstance(parts[0], type):
-        return "|".join(map(str, parts))
-    return {int: "INTEGER", float: "NUMBER"}.get(parts[0] if parts else annotation, "TEXT")
-
-
-def _shown(default: Any) -> str:
-    return "none" if default in (None, "") else str(default)
-
-
-def _resolve(file: Path | None, flags: dict[str, Any]) -> Resolved:
-    said = {name: value for name, value in flags.items() if value is not None}
-    return resolve(said, os.environ, file)
 
 
 def _start(target: str, *arguments: object, **options: object) -> None:
@@ -72,21 +28,21 @@ def _start(target: str, *arguments: object, **options: object) -> None:
     raise SystemExit(pkgutil.resolve_name(target)(*arguments, **options))
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(context_settings=HELP)
 @click.version_option(package_name="agentcache", message="agentcache %(version)s")
 def cli() -> None:
     """A session-aware prefix cache for agents on hybrid models."""
 
 
 @cli.command()
-@settings_options
+@settings_options(Settings)
 def serve(file: Path | None, **flags: Any) -> None:
     """Start a worker: OpenAI-compatible HTTP over a model.
 
     Every option is also a setting, AGENTCACHE_PORT in the environment or `port` in agentcache.toml; what is said
     here goes first. `agentcache config` shows where each value comes from.
     """
-    _start("agentcache.worker.serve:serve", _resolve(file, flags).settings)
+    _start("agentcache.worker.serve:serve", resolve_said(WORKER, file, flags).settings)
 
 
 @cli.command()
@@ -178,10 +134,10 @@ def steps(options: tuple[str, ...]) -> None:
 
 @cli.command("config")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
-@settings_options
+@settings_options(Settings)
 def show_config(as_json: bool, file: Path | None, **flags: Any) -> None:
     """Print every setting and its origin."""
-    resolved = _resolve(file, flags)
+    resolved = resolve_said(WORKER, file, flags)
     values = resolved.settings.model_dump()
     values["l3_url"] = without_password(values["l3_url"])
     if as_json:
@@ -201,14 +157,5 @@ def version(as_json: bool) -> None:
 
 
 def main() -> None:
-    """Entry point: every fault that we name ends as one line on stderr and an exit code."""
-    try:
-        cli.main(prog_name="agentcache", standalone_mode=False)
-    except click.ClickException as error:
-        error.show(sys.stderr)
-        sys.exit(error.exit_code)
-    except CacheError as error:
-        print(f"agentcache: {error}", file=sys.stderr)
-        sys.exit(2 if error.kind in USAGE_KINDS else 1)
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+    """Entry point."""
+    run_command(cli, "agentcache")

@@ -3,23 +3,15 @@
 The environment and the file come in by argument; nothing else in the package reads AGENTCACHE_* variables.
 """
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agentcache.errors import CacheError, Kind
-
-ENV_PREFIX = "AGENTCACHE_"
-DEFAULT_FILE = "agentcache.toml"
-OTHER_VARIABLES = frozenset({"AGENTCACHE_CONFIG", "AGENTCACHE_DATA", "AGENTCACHE_URL"})
-"""Variables with our prefix that are no settings: the settings file, the tests' data, the worker that examples use."""
-
+from agentcache.resolving import ENV_PREFIX, Program, Resolved, explain, resolve_for
 
 _REDIS_URL = re.compile(r"(rediss?://|unix://).")
 _HOST_PORT = re.compile(r"([^/:\s]+|\[[0-9a-f:]+\]):\d{1,5}$")
@@ -250,40 +242,14 @@ def without_password(url: str) -> str:
     return _PASSWORD.sub(r"\1***@", url)
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """Settings, and for every field where its value came from ("flag --port", "default", …)."""
-
-    settings: Settings
-    origins: Mapping[str, str]
+WORKER = Program(Settings, others=((f"{ENV_PREFIX}ROUTER_", "router"),))
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """Values of one source. `names` says how that source spells each field."""
-
-    values: Mapping[str, Any]
-    names: Mapping[str, str]
-
-
-def resolve(flags: Mapping[str, object], environ: Mapping[str, str], file: Path | None = None) -> Resolved:
-    """Merge the four layers and validate.
-
-    Caller  `flags` holds only what was said on the command line; `file` None takes AGENTCACHE_CONFIG, or
-            ./agentcache.toml if it exists
-    Errors  CacheError(BAD_CONFIG): an unknown key (with the nearest known one), a wrong value (with its
-            origin), a named file that cannot be read
-    """
-    layers = (_from_file(file, environ), _from_environment(environ), _from_flags(flags))
-    values: dict[str, Any] = {}
-    origins = dict.fromkeys(Settings.model_fields, "default")
-    for layer in layers:
-        values.update(layer.values)
-        origins.update(layer.names)
-    try:
-        return Resolved(Settings(**values), origins)
-    except ValidationError as error:
-        raise CacheError(Kind.BAD_CONFIG, _explain(error, origins)) from None
+def resolve(
+    flags: Mapping[str, object], environ: Mapping[str, str], file: Path | None = None
+) -> Resolved[Settings]:
+    """The settings of a worker, as `resolve_for`."""
+    return resolve_for(WORKER, flags, environ, file)
 
 
 def other_store(
@@ -298,55 +264,7 @@ def other_store(
     try:
         return TierSettings(**{**kept, **changes})
     except ValidationError as error:
-        raise CacheError(Kind.BAD_CONFIG, _explain(error, origins)) from None
+        raise CacheError(Kind.BAD_CONFIG, explain(error, origins)) from None
 
 
 _OF_STORE = frozenset({"l3", "l3_path", "l3_url", "l3_mib"})
-
-
-def _from_flags(flags: Mapping[str, object]) -> _Layer:
-    names = {name: f"flag --{name.replace('_', '-')}" for name in flags}
-    for name, origin in names.items():
-        _require_known(name, origin, Settings.model_fields)
-    return _Layer(flags, names)
-
-
-def _from_environment(environ: Mapping[str, str]) -> _Layer:
-    variables = {f"{ENV_PREFIX}{name.upper()}": name for name in Settings.model_fields}
-    found = [name for name in environ if name.startswith(ENV_PREFIX) and name not in OTHER_VARIABLES]
-    for variable in found:
-        _require_known(variable, "the environment", variables)
-    return _Layer(
-        {variables[variable]: environ[variable] for variable in found},
-        {variables[variable]: f"env {variable}" for variable in found},
-    )
-
-
-def _from_file(file: Path | None, environ: Mapping[str, str]) -> _Layer:
-    named = file or Path(environ.get("AGENTCACHE_CONFIG") or DEFAULT_FILE)
-    if file is None and "AGENTCACHE_CONFIG" not in environ and not named.is_file():
-        return _Layer({}, {})
-    try:
-        values = tomllib.loads(named.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise CacheError(Kind.BAD_CONFIG, f"cannot read the settings file {named}: {error}") from None
-    for key in values:
-        _require_known(key, str(named), Settings.model_fields)
-    return _Layer(values, dict.fromkeys(values, f"file {named}"))
-
-
-def _require_known(key: str, origin: str, known: Mapping[str, object]) -> None:
-    if key in known:
-        return
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-    raise CacheError(Kind.BAD_CONFIG, f"unknown setting {key!r} in {origin}; did you mean {near[0]!r}?")
-
-
-def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
-    """One line a fault: the field, where its value came from, what is allowed."""
-    lines = []
-    for fault in error.errors(include_url=False):
-        field = ".".join(str(part) for part in fault["loc"])
-        said = fault["msg"].removeprefix("Value error, ")
-        lines.append(f"{field} ({origins[field]}): {said}, not {fault['input']!r}" if field else said)
-    return "; ".join(lines)

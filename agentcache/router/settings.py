@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from agentcache.resolving import ENV_PREFIX, Program
+
 UpstreamKind = Literal["openai", "sglang", "vllm"]
 UPSTREAM_KINDS: tuple[UpstreamKind, ...] = ("openai", "sglang", "vllm")
 DEFAULT_DIR = "~/.cache/agentcache/router"
@@ -120,6 +122,10 @@ class RouterSettings(BaseModel):
     def upstreams(self) -> tuple[PlainUpstream, ...]:
         """The servers that are no workers of ours."""
         return tuple(_plain(named) for named in self.upstream)
+
+
+ROUTER = Program(RouterSettings, f"{ENV_PREFIX}ROUTER_", table="router")
+"""`router_dir` is AGENTCACHE_ROUTER_DIR here too: workers and routers of one machine share the variable."""
 
 
 def _plain(named: str) -> PlainUpstream:

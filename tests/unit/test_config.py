@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from agentcache.config import (
-    DEFAULT_FILE,
-    Resolved,
     Settings,
     TierSettings,
     other_store,
@@ -14,6 +12,7 @@ from agentcache.config import (
     without_password,
 )
 from agentcache.errors import CacheError, Kind
+from agentcache.resolving import DEFAULT_FILE, Resolved
 
 NOWHERE: dict[str, str] = {}
 
@@ -30,7 +29,7 @@ def refused(flags: dict[str, object], environ: dict[str, str], file: Path | None
     return caught.value.message
 
 
-def at_port(resolved: Resolved) -> tuple[int, str]:
+def at_port(resolved: Resolved[Settings]) -> tuple[int, str]:
     return resolved.settings.port, resolved.origins["port"]
 
 
