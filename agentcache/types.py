@@ -249,6 +249,7 @@ class Event:
     hashes: tuple[bytes, ...] = ()
     parent: bytes | None = None
     tokens: tuple[int, ...] = ()
+    component: ComponentName = FULL
 
 
 @dataclass(frozen=True, slots=True)
