@@ -1,0 +1,243 @@
+"""The workers as this router sees them now: who is there, how busy, and what this router itself has in flight there."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from agentcache.errors import CacheError, Kind
+from agentcache.router.settings import PlainUpstream
+from agentcache.store.api import Fleet, WorkerEntry
+from agentcache.wire import WorkerCard
+
+PLAIN_SEATS = 8
+"""What a server that does not say how many requests it runs at once is taken to run."""
+REFRESH_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker at one moment.
+
+    `waiting` and `running` are its own last report; `in_flight` is what this router has there now, and `others` what
+    everybody else had when it reported. `chosen` grows with every choice: the smallest was chosen longest ago.
+    """
+
+    id: str
+    url: str
+    kind: str = "agentcache"
+    alive: bool = True
+    draining: bool = False
+    waiting: int = 0
+    running: int = 0
+    seats: int = PLAIN_SEATS
+    in_flight: int = 0
+    card: WorkerCard | None = None
+    others: int = 0
+    chosen: int = 0
+    models: tuple[str, ...] = ()
+
+    @property
+    def load(self) -> int:
+        """Requests there now, as far as can be known."""
+        return self.others + self.in_flight
+
+    @property
+    def queue_limit(self) -> int:
+        """Requests that may wait before it refuses; 0 where it does not say."""
+        return self.card.queue_limit if self.card else 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether new work may go there."""
+        return self.alive and not self.draining
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The answer of a probe. `models`: what the server says that it serves; () where it does not say."""
+
+    alive: bool
+    models: tuple[str, ...] = ()
+
+
+Probe = Callable[[str], Awaitable[Health]]
+"""Asks the server at a URL how it is. Bounded; answers `alive` False rather than raise."""
+
+
+async def no_probe(_url: str) -> Health:
+    """For routers without plain upstreams."""
+    return Health(alive=False)
+
+
+class FleetView:
+    """All workers of the store, and the plain servers of the settings.
+
+    `salt` (the router's id) makes routers that start together begin with different workers.
+    """
+
+    def __init__(self, static: Sequence[PlainUpstream] = (), probe: Probe = no_probe, salt: str = "") -> None:
+        self._known: dict[str, WorkerView] = {
+            plain_id(plain.url): WorkerView(plain_id(plain.url), plain.url, plain.kind, alive=False)
+            for plain in static
+        }
+        self._static = tuple(self._known)
+        self._probe = probe
+        self._salt = salt
+        self._in_flight: dict[str, int] = {}
+        self._peak: dict[str, int] = {}
+        self._failed: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
+        self._chosen: dict[str, int] = {}
+        self._turn = count(1)
+        self.store_down = False
+        """Whether the list of workers is the last that was known, because the store does not answer."""
+
+    async def refresh(self, store: Fleet) -> None:
+        """Look again. A store that does not answer leaves what was known; whoever failed is then asked itself."""
+        found, health = await asyncio.gather(self._listed(store), self._asked(self._static))
+        for worker, answer in health.items():
+            self._probed(worker, answer)
+        if isinstance(found, CacheError):
+            self.store_down = True
+            await self._ask_failed()
+        else:
+            self.store_down = False
+            self._take(found)
+
+    async def keep_fresh(self, store: Fleet, every_s: float = REFRESH_S) -> None:
+        """Refresh until cancelled."""
+        while True:
+            await self.refresh(store)
+            await asyncio.sleep(every_s)
+
+    def views(self) -> tuple[WorkerView, ...]:
+        """Every worker that is known, dead ones too."""
+        return tuple(self.view(worker) for worker in self._known)
+
+    def view(self, worker: str) -> WorkerView:
+        """Errors: CacheError(NO_WORKER)."""
+        known = self._known.get(worker)
+        if not known:
+            raise CacheError(
+                Kind.NO_WORKER, "no worker has this name; GET /v1/workers lists them", worker=worker
+            )
+        return replace(
+            known,
+            alive=known.alive and worker not in self._failed,
+            in_flight=self._in_flight.get(worker, 0),
+            chosen=self._chosen.get(worker, _first_turn(self._salt, worker)),
+        )
+
+    def find(self, worker: str) -> WorkerView | None:
+        return self.view(worker) if worker in self._known else None
+
+    def failed(self, worker: str) -> None:
+        """It did not take a request: not alive until it is heard after this."""
+        if worker in self._known:
+            self._failed[worker] = self._heard.get(worker, 0)
+
+    def begin(self, worker: str) -> "Flight":
+        """Count a request at a worker from this decision on; whoever sends it ends the flight."""
+        self._chosen[worker] = next(self._turn)
+        self._count(worker, 1)
+        self._peak[worker] = max(self._in_flight[worker], self._peak.get(worker, 0))
+        return Flight(self, worker)
+
+    def leave(self, worker: str) -> None:
+        """A request that was counted there has ended; called by its flight."""
+        self._count(worker, -1)
+
+    @property
+    def in_flight(self) -> Mapping[str, int]:
+        """What this router has in flight, by worker; workers without are left out."""
+        return self._in_flight
+
+    def _count(self, worker: str, by: int) -> None:
+        now = self._in_flight.pop(worker, 0) + by
+        if now:
+            self._in_flight[worker] = now
+
+    async def _listed(self, store: Fleet) -> tuple[WorkerEntry, ...] | CacheError:
+        try:
+            return await store.workers()
+        except CacheError as error:
+            return error
+
+    def _take(self, entries: Sequence[WorkerEntry]) -> None:
+        fresh = {entry.card.worker: entry for entry in entries}
+        for worker in self._known.keys() - fresh.keys() - set(self._static):
+            self._forget(worker)
+        for worker, entry in fresh.items():
+            self._known[worker] = self._seen(entry, self._known.get(worker))
+            self._heard[worker] = entry.heard_ms
+            if entry.heard_ms > self._failed.get(worker, entry.heard_ms):
+                del self._failed[worker]
+
+    def _seen(self, entry: WorkerEntry, before: WorkerView | None) -> WorkerView:
+        """What others had there: each new report, less the most that we had in flight since the one before."""
+        card, load = entry.card, entry.load
+        others = max(0, load.waiting + load.running - self._peak.get(card.worker, 0))
+        if before and before.card == card and entry.heard_ms == self._heard.get(card.worker):
+            others = before.others
+        else:
+            self._peak[card.worker] = self._in_flight.get(card.worker, 0)
+        return WorkerView(
+            id=card.worker,
+            url=card.url,
+            alive=entry.alive,
+            draining=entry.draining or load.draining,
+            waiting=load.waiting,
+            running=load.running,
+            seats=max(1, card.seats),
+            card=card,
+            others=others,
+            models=(card.model,) if card.model else (),
+        )
+
+    def _forget(self, worker: str) -> None:
+        for table in (self._known, self._heard, self._failed, self._chosen, self._peak):
+            table.pop(worker, None)
+
+    def _probed(self, worker: str, health: Health) -> None:
+        before = self._known[worker]
+        self._known[worker] = replace(
+            before, alive=health.alive, models=health.models if health.alive else before.models
+        )
+        if health.alive:
+            self._failed.pop(worker, None)
+
+    async def _ask_failed(self) -> None:
+        """Nobody is heard while the store is down, so whoever failed is asked directly."""
+        for worker, answer in (await self._asked(tuple(self._failed))).items():
+            if answer.alive:
+                self._failed.pop(worker, None)
+
+    async def _asked(self, workers: Sequence[str]) -> dict[str, Health]:
+        answers = await asyncio.gather(*(self._probe(self._known[worker].url) for worker in workers))
+        return dict(zip(workers, answers, strict=True))
+
+
+class Flight:
+    """One request at a worker, counted until it ends; ending twice is ending once."""
+
+    def __init__(self, fleet: FleetView, worker: str) -> None:
+        self._fleet = fleet
+        self._under_way = True
+        self.worker = worker
+
+    def end(self) -> None:
+        if self._under_way:
+            self._under_way = False
+            self._fleet.leave(self.worker)
+
+
+def plain_id(url: str) -> str:
+    """What a server that is no worker of ours is called: its address."""
+    return url.partition("://")[2]
+
+
+def _first_turn(salt: str, worker: str) -> int:
+    """Before anything was chosen each router has an order of its own."""
+    return -1 - int.from_bytes(hashlib.sha256(f"{salt}\n{worker}".encode()).digest()[:4])

@@ -1,0 +1,212 @@
+"""Which worker takes a request: a pure function of what is asked and of the workers as they are.
+
+    pinned ──► home (the session's worker; same conversation) ──► near (parent, family) ──► longest prefix within a
+    window of the least load ──► least load, then chosen longest ago
+
+Loads are counted in requests and measured in the worker's own seats. Order of the workers does not matter.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agentcache.errors import CacheError, Kind
+from agentcache.router.fleet import WorkerView
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A worker and how many tokens of the prompt it is expected to reuse; 0 where nobody looked."""
+
+    view: WorkerView
+    predicted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked. Worker names are "" where there is none.
+
+    `bound`: the store's word for the session; `usual`: a worker that had the same conversation before, as this router
+    remembers. `near`: a parent's or family's worker, and `near_why` which. `looked_up`: predictions say something, 0
+    too. `rested`: whether its last move for load was long enough ago.
+    """
+
+    bound: str = ""
+    usual: str = ""
+    near: str = ""
+    near_why: str = "near parent"
+    pinned: str = ""
+    model: str = ""
+    exclude: frozenset[str] = frozenset()
+    looked_up: bool = False
+    rested: bool = True
+
+    @property
+    def home(self) -> str:
+        return self.bound or self.usual
+
+    @property
+    def home_why(self) -> str:
+        return "sticky" if self.bound else "same conversation"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a request goes and why, in a few words.
+
+    `best_tokens`: the most that any usable worker is expected to reuse. `for_once`: the session's worker stays what it
+    is (the request is pinned elsewhere, or asks for a model that it does not serve).
+    """
+
+    worker: str
+    why: str
+    predicted_tokens: int = 0
+    best_tokens: int = 0
+    for_once: bool = False
+
+
+def place(wish: Wish, candidates: Sequence[Candidate]) -> Choice:
+    """Errors: CacheError(NO_WORKER) says what there is instead. Cost O(workers)."""
+    fitting = _usable(wish, candidates)
+    if wish.pinned:
+        return _pinned(wish, candidates, fitting)
+    if not fitting:
+        raise _nobody(wish, candidates)
+    home = fitting.get(wish.home)
+    if home:
+        return _at_home(wish, home, fitting)
+    known = {candidate.view.id: candidate.view for candidate in candidates}
+    bound = known.get(wish.bound)
+    if bound and bound.usable and bound.id not in wish.exclude:
+        return _chosen(wish, fitting, f"model {wish.model}", for_once=True)
+    return _chosen(wish, fitting, _left(wish, bound))
+
+
+def must_look(wish: Wish, views: Iterable[WorkerView]) -> bool:
+    """Whether predictions can change the choice: nothing else has decided it, and there is one."""
+    candidates = [Candidate(view) for view in views]
+    fitting = _usable(wish, candidates)
+    home = fitting.get(wish.home)
+    if wish.pinned or len(fitting) < 2:
+        return False
+    return not home or (wish.rested and _overloaded(home.view, patient=False) and bool(_free(fitting)))
+
+
+def _usable(wish: Wish, candidates: Sequence[Candidate]) -> dict[str, Candidate]:
+    """By name. A model that no worker serves, alive or not, may be asked of any."""
+    served = any(wish.model in each.view.models for each in candidates)
+    return {
+        each.view.id: each
+        for each in candidates
+        if each.view.usable
+        and each.view.id not in wish.exclude
+        and (not served or wish.model in each.view.models)
+    }
+
+
+def _pinned(wish: Wish, candidates: Sequence[Candidate], fitting: dict[str, Candidate]) -> Choice:
+    """A request that names its worker goes there or nowhere; where the session lives is another matter."""
+    target = fitting.get(wish.pinned)
+    if not target:
+        raise _nobody(wish, [each for each in candidates if each.view.id == wish.pinned])
+    bound = any(each.view.id == wish.bound and each.view.alive for each in candidates)
+    elsewhere = bound and wish.bound != wish.pinned
+    return Choice(wish.pinned, "pinned", target.predicted_tokens, _best(fitting), for_once=elsewhere)
+
+
+def _at_home(wish: Wish, home: Candidate, fitting: dict[str, Candidate]) -> Choice:
+    """Stay, unless home is overloaded while others have free seats; who would lose its prefix stays longer."""
+    others = _free(fitting)
+    loses = not wish.looked_up or home.predicted_tokens > _best(others)
+    if not (wish.rested and others and _overloaded(home.view, patient=loses)):
+        return Choice(home.view.id, wish.home_why, home.predicted_tokens, _best(fitting))
+    moved = _chosen(wish, others, "moved: its worker is overloaded")
+    return Choice(moved.worker, moved.why, moved.predicted_tokens, _best(fitting))
+
+
+def _chosen(wish: Wish, fitting: dict[str, Candidate], because: str, for_once: bool = False) -> Choice:
+    found, why = _near(wish, fitting) or _open(fitting)
+    why = f"{because}; {why}" if because else why
+    return Choice(found.view.id, why, found.predicted_tokens, _best(fitting), for_once)
+
+
+def _near(wish: Wish, fitting: dict[str, Candidate]) -> tuple[Candidate, str] | None:
+    """The parent's worker, while its queue is short and, where that is known, nobody has more of the prefix."""
+    near = fitting.get(wish.near)
+    if not near or near.view.load >= near.view.seats + _half(near.view):
+        return None
+    shares = not wish.looked_up or near.predicted_tokens >= max(1, _best(fitting))
+    return (near, wish.near_why) if shares else None
+
+
+def _open(fitting: dict[str, Candidate]) -> tuple[Candidate, str]:
+    """Within a window of the least load the longest prefix; on a miss the load decides."""
+    found = list(fitting.values())
+    least = min(_pressure(each.view) for each in found)
+    window = [each for each in found if each.view.load <= least * each.view.seats + _half(each.view)]
+    best = max(window, key=lambda each: each.predicted_tokens)
+    if best.predicted_tokens:
+        equal = [each for each in window if each.predicted_tokens == best.predicted_tokens]
+        return _least(equal), "longest prefix"
+    return _least(found), "only worker" if len(found) == 1 else "least load"
+
+
+def _least(candidates: Iterable[Candidate]) -> Candidate:
+    return min(candidates, key=lambda each: (_pressure(each.view), each.view.chosen, each.view.id))
+
+
+def _pressure(view: WorkerView) -> float:
+    return view.load / view.seats
+
+
+def _half(view: WorkerView) -> int:
+    """Half a batch, in requests."""
+    return max(1, view.seats // 2)
+
+
+def _free(fitting: dict[str, Candidate]) -> dict[str, Candidate]:
+    """Workers with a seat free, where nothing that moves there waits."""
+    return {name: each for name, each in fitting.items() if each.view.load < each.view.seats}
+
+
+def _overloaded(view: WorkerView, patient: bool) -> bool:
+    """A whole batch waits before whoever comes now (`patient`: two); or as much as it takes at all, if that is less."""
+    batches = 2 if patient else 1
+    queue = batches * view.seats
+    if view.queue_limit:
+        queue = min(queue, max(1, view.queue_limit * batches // 2))
+    return view.load >= view.seats + queue
+
+
+def _best(candidates: dict[str, Candidate]) -> int:
+    return max((each.predicted_tokens for each in candidates.values()), default=0)
+
+
+def _left(wish: Wish, bound: WorkerView | None) -> str:
+    """Why a session leaves its worker; "" for one that had none."""
+    if not wish.bound:
+        return ""
+    if wish.bound in wish.exclude:
+        return "moved: its worker did not answer"
+    if bound and bound.alive:
+        return "moved: its worker is draining"
+    return "moved: its worker is gone"
+
+
+def _nobody(wish: Wish, candidates: Sequence[Candidate]) -> CacheError:
+    views = [candidate.view for candidate in candidates]
+    facts = {
+        "workers": len(views),
+        "draining": sum(view.alive and view.draining for view in views),
+        "not_alive": sum(not view.alive for view in views),
+        "tried": len(wish.exclude),
+    }
+    if wish.pinned:
+        return CacheError(
+            Kind.NO_WORKER,
+            "the worker that this request is pinned to cannot take it; leave the pin out",
+            worker=wish.pinned,
+            **facts,
+        )
+    if wish.model and any(view.usable for view in views):
+        facts["model"] = wish.model  # type: ignore[assignment]
+    return CacheError(Kind.NO_WORKER, "no worker can take this request now; try again", **facts)
