@@ -1,0 +1,379 @@
+"""Which session a request belongs to, by every header and field that agent tools already send.
+
+    our own header ─┐
+    TABLE, in order ┴► session ─► agents of it (Claude Code) ─► parent, hints
+
+Our own names are read strictly: what is malformed or contradicts itself is the client's fault. Names of others are
+forgiven: what cannot be an id is left out, and named in `ignored`.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from agentcache import wire
+from agentcache.errors import CacheError
+from agentcache.ids import checked_id
+from agentcache.web.fields import Fields
+from agentcache.web.headers import RequestHeaders
+from agentcache.web.naming import named_id, read_generation
+from agentcache.web.status import refuse
+
+EXPECTED: Final = wire.PREFIX + "expected-s"
+MAX_EXPECTED_S: Final = 1e9
+BODY_SESSION: Final = "session_id"
+"""Of the body: as much ours as others', and therefore read as strictly as our header."""
+
+
+class Role(StrEnum):
+    """What a name says about the request."""
+
+    SESSION = "session"
+    PARENT = "parent"
+    AGENT = "agent"  # a sub-agent of the session: with it, SESSION/AGENT is the session
+    PARENT_AGENT = "parent agent"
+    SUPERSEDED = "superseded"
+    FINAL = "final"
+    FAMILY = "family"
+    NEVER = "never read"
+
+
+class Place(StrEnum):
+    HEADER = "header"
+    BODY = "body"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One name. `group`: names that speak of one session; what a group says of a session other than the one taken
+    is left out. Headers are in lower case with dashes, fields of the body are paths."""
+
+    role: Role
+    place: Place
+    name: str
+    group: str
+    senders: str
+
+
+def _rows(place: Place, group: str, senders: str, roles: Mapping[str, Role]) -> tuple[Row, ...]:
+    return tuple(Row(role, place, name, group, senders) for name, role in roles.items())
+
+
+_HEADER, _BODY = Place.HEADER, Place.BODY
+
+TABLE: Final[tuple[Row, ...]] = (
+    *_rows(_HEADER, "plain", "vLLM, llm-d, AIBrix, OpenCode", {"x-session-id": Role.SESSION}),
+    *_rows(_BODY, "plain", "SGLang, vLLM, OpenRouter", {BODY_SESSION: Role.SESSION}),
+    *_rows(_BODY, "plain", "vLLM", {"vllm_xargs.session_id": Role.SESSION}),
+    *_rows(
+        _HEADER,
+        "plain",
+        "Fireworks, Cloudflare, Mistral, OpenCode, llm-d",
+        {"x-session-affinity": Role.SESSION},
+    ),
+    *_rows(
+        _HEADER,
+        "claude",
+        "Claude Code",
+        {
+            "x-claude-code-session-id": Role.SESSION,
+            "x-claude-code-agent-id": Role.AGENT,
+            "x-claude-code-parent-agent-id": Role.PARENT_AGENT,
+            "x-claude-code-compaction": Role.SUPERSEDED,
+            "x-claude-code-context-compacted": Role.SUPERSEDED,
+        },
+    ),
+    *_rows(
+        _HEADER,
+        "codex",
+        "Codex",
+        {
+            "thread-id": Role.SESSION,
+            "session-id": Role.SESSION,
+            "x-codex-parent-thread-id": Role.PARENT,
+        },
+    ),
+    *_rows(_HEADER, "plain", "OpenCode", {"x-opencode-session": Role.SESSION}),
+    *_rows(_HEADER, "plain", "OpenCode", {"x-parent-session-id": Role.PARENT}),
+    *_rows(_BODY, "plain", "SGLang (proposed)", {"parent_session_id": Role.PARENT}),
+    *_rows(
+        _HEADER,
+        "dynamo",
+        "Dynamo",
+        {
+            "x-dynamo-session-id": Role.SESSION,
+            "x-dynamo-parent-session-id": Role.PARENT,
+            "x-dynamo-session-final": Role.FINAL,
+        },
+    ),
+    *_rows(
+        _BODY,
+        "dynamo",
+        "Dynamo",
+        {
+            "nvext.agent_context.session_id": Role.SESSION,
+            "nvext.agent_context.parent_session_id": Role.PARENT,
+            "nvext.agent_context.session_final": Role.FINAL,
+            "nvext.agent_context.compaction": Role.SUPERSEDED,
+            "agent_context.session_id": Role.SESSION,
+            "agent_context.parent_session_id": Role.PARENT,
+            "agent_context.session_final": Role.FINAL,
+            "agent_context.compaction": Role.SUPERSEDED,
+        },
+    ),
+    *_rows(_HEADER, "litellm", "LiteLLM, OpenHands", {"x-litellm-session-id": Role.SESSION}),
+    *_rows(
+        _BODY,
+        "litellm",
+        "LiteLLM",
+        {"litellm_session_id": Role.SESSION, "metadata.session_id": Role.SESSION},
+    ),
+    *_rows(_HEADER, "sglang", "SGLang (proposed)", {"x-sglang-session-id": Role.SESSION}),
+    *_rows(_HEADER, "xai", "xAI", {"x-grok-conv-id": Role.SESSION}),
+    *_rows(_HEADER, "vertex", "Vertex AI", {"x-vertex-ai-session-id": Role.SESSION}),
+    *_rows(_HEADER, "bifrost", "Bifrost", {"x-bf-session-id": Role.SESSION}),
+    *_rows(_HEADER, "aibrix", "AIBrix", {"x-aibrix-session-key": Role.SESSION}),
+    *_rows(_HEADER, "smg", "SMG", {"x-smg-routing-key": Role.SESSION}),
+    *_rows(_BODY, "openai", "OpenAI, Codex", {"prompt_cache_key": Role.FAMILY}),
+    *_rows(_HEADER, "mcp", "MCP (a tool's session)", {"mcp-session-id": Role.NEVER}),
+)
+"""Names of others, first one first. The first session that can be one is taken."""
+
+_BY_ROLE: Final = {role: tuple(row for row in TABLE if row.role is role) for role in Role}
+_WITH_AGENTS: Final = frozenset(row.group for row in _BY_ROLE[Role.AGENT])
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom a request speaks for. `session` "" is a request without one; `source` says which names gave it.
+
+    `final`: it is the session's last request. `family`: requests that share a prefix, for placement only, never for a
+    close. `expected_s`: seconds until the session is back, 0 when unknown. `ignored`: names of others that were sent
+    and make no sense, with the reason.
+    """
+
+    session: str = ""
+    parent: str = ""
+    parent_bad: bool = False
+    source: str = ""
+    fence: int | None = None
+    strict: bool = False
+    superseded: bool = False
+    final: bool = False
+    family: str = ""
+    expected_s: float = 0.0
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """Source and what was ignored, in a few words: `id from x-session-id; ignored thread-id (over 256 bytes)`."""
+        source = f"id from {self.source}" if self.source else "no session id"
+        return "; ".join([source, *(f"ignored {name}" for name in self.ignored)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A session that a row names."""
+
+    row: Row
+    session: str
+
+
+def identify(headers: RequestHeaders, fields: Fields) -> Identity:
+    """The identity of a request.
+
+    Errors   CacheError(BAD_REQUEST): our own names contradict each other, or a fence comes without a session;
+             CacheError(BAD_SESSION_ID): one of our own names carries what is no id
+    Cost     two look-ups for each row that is not sent: tens of microseconds
+    """
+    reading = _Reading(headers, fields)
+    own = _own_session(headers, fields)
+    claims = tuple(reading.claims())
+    if own:
+        session, source, above = own, wire.SESSION, ""
+    else:
+        session, source, above = reading.taken(claims)
+    agreeing = _Agreement(session, claims)
+    parent, parent_bad = reading.parent(session, above, agreeing)
+    return Identity(
+        session=session,
+        parent=parent,
+        parent_bad=parent_bad,
+        source=source,
+        fence=_fence(headers, session),
+        strict=headers.flag(wire.STRICT, default=False),
+        superseded=headers.flag(wire.SUPERSEDED, default=any(map(reading.says, _BY_ROLE[Role.SUPERSEDED]))),
+        final=bool(session) and any(map(reading.affirms, agreeing.rows(Role.FINAL))),
+        family=reading.family(),
+        expected_s=_expected(headers),
+        ignored=tuple(reading.ignored),
+    )
+
+
+def _own_session(headers: RequestHeaders, fields: Fields) -> str:
+    """The session of our own header, checked against the body's; "" if there is no such header."""
+    named, in_body = headers.text(wire.SESSION), fields.text(BODY_SESSION)
+    if fields.has(BODY_SESSION):
+        named_id(in_body, BODY_SESSION)
+    if not headers.has(wire.SESSION):
+        return ""
+    if in_body and named != in_body:
+        raise refuse(
+            f"{BODY_SESSION} and the header {wire.SESSION} name different sessions; send one", BODY_SESSION
+        )
+    return named_id(named, wire.SESSION)
+
+
+def _fence(headers: RequestHeaders, session: str) -> int | None:
+    fence = read_generation(headers.text(wire.GENERATION), wire.GENERATION)
+    if not session and fence is not None:
+        raise refuse(f"{wire.GENERATION} needs a session: name one in {wire.SESSION}", wire.GENERATION)
+    return fence
+
+
+def _expected(headers: RequestHeaders) -> float:
+    text = headers.text(EXPECTED)
+    try:
+        seconds = float(text) if text else 0.0
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 <= seconds <= MAX_EXPECTED_S:
+        raise refuse(f"{EXPECTED} must be seconds from 0 to {MAX_EXPECTED_S:.0f}", EXPECTED)
+    return seconds
+
+
+class _Agreement:
+    """Which groups speak of the session that was taken: those that name it, and those that name none."""
+
+    def __init__(self, session: str, claims: tuple[_Claim, ...]) -> None:
+        named: dict[str, set[str]] = {}
+        for claim in claims:
+            named.setdefault(claim.row.group, set()).add(claim.session)
+        self._others = {group for group, sessions in named.items() if session not in sessions}
+
+    def rows(self, role: Role) -> Iterator[Row]:
+        return (row for row in _BY_ROLE[role] if row.group not in self._others)
+
+
+class _Reading:
+    """The values of one request by row, read forgivingly, and what had to be ignored."""
+
+    def __init__(self, headers: RequestHeaders, fields: Fields) -> None:
+        self._headers = headers
+        self._fields = fields
+        self.ignored: list[str] = []
+
+    def claims(self) -> Iterator[_Claim]:
+        """Every session that is named, first one first."""
+        for row in _BY_ROLE[Role.SESSION]:
+            session = self.id(row)
+            if session:
+                yield _Claim(row, session)
+
+    def taken(self, claims: tuple[_Claim, ...]) -> tuple[str, str, str]:
+        """Session, source and the parent that comes with a sub-agent ("" for none).
+
+        A sub-agent's session is `session/agent`, its parent `session/parent agent`, or the session itself. Neither
+        part of a group with agents has a slash, so no two sub-agents are one; by that name the API reaches it.
+        """
+        agents = [row for row in _BY_ROLE[Role.AGENT] if self.id(row)]
+        if not claims:
+            for row in agents:
+                self._ignore(row, "without a session")
+            return "", "", ""
+        first = claims[0]
+        for row in agents:
+            if any(claim.row.group == row.group and claim.session == first.session for claim in claims):
+                return self._composed(first, row)
+        return first.session, first.row.name, ""
+
+    def _composed(self, claim: _Claim, row: Row) -> tuple[str, str, str]:
+        session = f"{claim.session}/{self.id(row)}"
+        if _fault(session):
+            self._ignore(row, "too long behind its session")
+            return claim.session, claim.row.name, ""
+        above = [self.id(other) for other in _BY_ROLE[Role.PARENT_AGENT] if other.group == row.group]
+        parent = "/".join([claim.session, *filter(None, above)])
+        return session, f"{claim.row.name} + {row.name}", parent
+
+    def parent(self, session: str, above: str, agreeing: _Agreement) -> tuple[str, bool]:
+        """The parent, and whether one was named that cannot be: ours first, then the sub-agent's, then others'."""
+        if not session:
+            return "", False
+        if self._headers.has(wire.PARENT):
+            named, fault = self._text(Row(Role.PARENT, Place.HEADER, wire.PARENT, "", ""))
+            return _unlike(session, "" if fault or _fault(named) else named, True)
+        ignored = len(self.ignored)
+        named = above or next(filter(None, map(self.id, agreeing.rows(Role.PARENT))), "")
+        return _unlike(session, named, len(self.ignored) > ignored or bool(named))
+
+    def family(self) -> str:
+        return next(filter(None, map(self.id, _BY_ROLE[Role.FAMILY])), "")
+
+    def says(self, row: Row) -> bool:
+        """Whether something is said to be so: anything but 0, false, none and nothing."""
+        return self._text(row)[0].lower() not in ("", "0", "false", "none", "null")
+
+    def affirms(self, row: Row) -> bool:
+        """Whether a flag is set, by no other word than 1 or true: a session ends by it."""
+        return self._text(row)[0].lower() in ("1", "true")
+
+    def id(self, row: Row) -> str:
+        """The id that a row carries; "" when it is not sent, blank or ignored."""
+        text, fault = self._text(row)
+        if text and not fault:
+            fault = _fault(text)
+        if not fault and row.group in _WITH_AGENTS and "/" in text:
+            fault = "has a slash"
+        if fault:
+            self._ignore(row, fault)
+        return "" if fault else text
+
+    def _text(self, row: Row) -> tuple[str, str]:
+        """The value without blanks around it, and what is wrong with how it was sent."""
+        if row.place is Place.BODY:
+            return _body_text(self._fields.values, row.name)
+        spelled = [name for name in (row.name, row.name.replace("-", "_")) if self._headers.has(name)]
+        try:
+            texts = set(map(self._headers.text, spelled)) - {""}
+        except CacheError:
+            return "", "sent twice, or not UTF-8"
+        if len(texts) > 1:
+            return "", "sent twice with different values"
+        return "".join(texts).strip(), ""
+
+    def _ignore(self, row: Row, fault: str) -> None:
+        said = f"{row.name} ({fault})"
+        if said not in self.ignored:
+            self.ignored.append(said)
+
+
+def _unlike(session: str, parent: str, named: bool) -> tuple[str, bool]:
+    """A parent other than the session itself, and whether one was named in vain."""
+    if not parent or parent == session:
+        return "", named
+    return parent, False
+
+
+def _fault(text: str) -> str:
+    """What keeps a text from being an id; "" if nothing does."""
+    try:
+        checked_id(text)
+    except CacheError as error:
+        return error.message.replace("a session id", "an id", 1)
+    return ""
+
+
+def _body_text(values: object, path: str) -> tuple[str, str]:
+    """A value of the body by its path, as text, and what is wrong with its type."""
+    for name in path.split("."):
+        values = values.get(name) if isinstance(values, Mapping) else None
+        if values is None:
+            return "", ""
+    if isinstance(values, str):
+        return values.strip(), ""
+    if isinstance(values, bool):
+        return str(values).lower(), "is no string"
+    return "", "" if not values else "is no string"

@@ -1,0 +1,27 @@
+"""Ids and generations as clients send them, refused by the name of what carried them."""
+
+from typing import Final
+
+from agentcache.errors import CacheError
+from agentcache.ids import checked_id
+from agentcache.types import SessionId
+from agentcache.web.status import refuse
+
+MAX_GENERATION: Final = 2**63 - 1
+
+
+def named_id(text: object, param: str) -> SessionId:
+    """The id, if it is one. Errors: CacheError(BAD_SESSION_ID) that names `param`."""
+    try:
+        return checked_id(text)
+    except CacheError as error:
+        raise CacheError(error.kind, error.message, param=param) from None
+
+
+def read_generation(text: str, param: str) -> int | None:
+    """A generation as sent, None when not sent. Errors: CacheError(BAD_REQUEST)."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_GENERATION):
+        raise refuse(f"{param} must be a generation: a whole number that was answered before", param)
+    return int(text)
