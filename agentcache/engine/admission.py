@@ -1,11 +1,11 @@
 """What a request must satisfy before it may wait: each fault is one clear error, found before anything is taken."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agentcache.engine.api import EngineInfo, GenerateRequest
+from agentcache.engine.api import EngineInfo, GenerateRequest, Sampling
 from agentcache.engine.publish import PublishPolicy
-from agentcache.engine.sampling import check_sampling
 from agentcache.errors import CacheError, Kind
 from agentcache.types import ComponentName
 
@@ -53,3 +53,11 @@ class AdmissionRules:
                 f"this prompt ({prompt} tokens) can never fit the {short.component} pool of {short.slots} slots; raise "
                 f"{short.setting} to {short.least}, shorten the prompt, or send it with reuse off",
             )
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Refuse what cannot be sampled from. Errors: BAD_REQUEST."""
+    if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
+        raise CacheError(Kind.BAD_REQUEST, "temperature must be 0 or more", temperature=sampling.temperature)
+    if not 0 < sampling.top_p <= 1:
+        raise CacheError(Kind.BAD_REQUEST, "top_p must be over 0 and at most 1", top_p=sampling.top_p)

@@ -20,6 +20,7 @@ from agentcache.engine.models import BUILT_IN
 from agentcache.engine.publish import POOL_SETTINGS, PublishPolicy
 from agentcache.engine.runner import ReuseClass, Runner, RunnerConfig, describe_model, load_runner
 from agentcache.engine.running import EngineParts
+from agentcache.engine.sampling import sampler_of
 from agentcache.engine.scheduler import PrefillOrder
 from agentcache.engine.tiers import EngineTiers, engine_tiers, layout_of
 from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer, packed_tokenizer
@@ -138,6 +139,7 @@ def assemble(named: NamedModel, settings: EngineSettings, clock: Clock) -> Engin
     parts = EngineParts(
         cache=build_cache(config, sizes, clock, settings.core, rules, tiers=tiers.below()),
         runner=runner,
+        chooses=sampler_of,
         info=info,
         namespace=_namespace(named, runner, tiers),
         policy=policy,

@@ -24,8 +24,8 @@ from agentcache.engine.api import (
     FinishReason,
     GenerateRequest,
 )
+from agentcache.engine.computing import SEEDS
 from agentcache.engine.running import EngineParts, Running, failure_of
-from agentcache.engine.sampling import SEEDS, Sampler
 from agentcache.engine.scheduler import PrefillOrder, Waiting, WaitingQueue
 from agentcache.engine.work import Work
 from agentcache.errors import CacheError, Kind
@@ -63,6 +63,7 @@ class Engine:
         self.cache = parts.cache
         self.runner = parts.runner
         self.info = parts.info
+        self.specs = parts.policy.specs
         self.clock = parts.clock
         self.bell = parts.bell
         self._parts = parts
@@ -71,6 +72,7 @@ class Engine:
         self._random = random.Random(parts.seed)
         self._waiting = WaitingQueue(limits.queue_limit, limits.order)
         self._events: list[Event] = []
+        self._cut: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._running = Running(parts, limits.publishes_decoded, self._events, self._counts)
         self._swept_ns = parts.clock.now_ns()
@@ -103,20 +105,33 @@ class Engine:
             self._end_waiting(self._waiting.take(request_id), FinishReason.ABORT)
         elif request_id in self._running.works:
             self._running.abort(self._running.works[request_id])
+        self._cut.add(request_id)
 
     def step(self) -> list[Event]:
         """Admit, prefill, decode and publish once. Answers what happened since the last step; [] when idle.
 
+        What the last step computed is told, and the next one computed, once the time that it takes has passed.
         A failure inside fails the requests that it concerns, with one ENGINE_FAILED each.
         """
         self.sweep()
         self.cache.tiers.step()
+        events = self._told()
+        if self._parts.pace.busy_ns():
+            return events
         before = self._counts.total()
         self._prefill()
         self._running.decode()
-        events, self._events[:] = list(self._events), []
+        events += self._told()
         self._stalled = not events and self._counts.total() == before
         return events
+
+    def _told(self) -> list[Event]:
+        """What may be told now: everything, or what concerns aborted requests while the rest is still computed."""
+        busy = self._parts.pace.busy_ns()
+        told = [event for event in self._events if not busy or event.request_id in self._cut]
+        self._events[:] = [event for event in self._events if busy and event.request_id not in self._cut]
+        self._cut.clear()
+        return told
 
     def idle(self) -> bool:
         """Nothing waits, runs, or is still to be said."""
@@ -124,6 +139,8 @@ class Engine:
 
     def pause_s(self) -> float:
         """How long whoever drives `step` may wait before the next one; `bell` rings when something ends earlier."""
+        if busy_ns := self._parts.pace.busy_ns():
+            return min(busy_ns / 1e9, HOUSEKEEPING_S)
         if self.idle():
             return HOUSEKEEPING_S if self.cache.tiers.idle else TRANSFER_S
         return TRANSFER_S if self._stalled else 0.0
@@ -156,7 +173,8 @@ class Engine:
 
     def active(self) -> tuple[str, ...]:
         """Ids of all requests that have not ended."""
-        return (*self._running.works, *self._waiting.ids())
+        untold = (event.request_id for event in self._events)
+        return tuple(dict.fromkeys((*self._running.works, *self._waiting.ids(), *untold)))
 
     def sweep(self) -> None:
         """Let idle sessions expire; looks once a second."""
@@ -207,8 +225,8 @@ class Engine:
             self._end_waiting(waiting, FinishReason.ERROR, failure_of(error))
             return []
         seed = self._random.randrange(SEEDS)
-        sampler = Sampler(request.sampling, seed)
-        work = Work(request, waiting.submitted_ns, turn, self.runner.new_state(), sampler)
+        chooser = self._parts.chooses(request, seed)
+        work = Work(request, waiting.submitted_ns, turn, self.runner.new_state(), chooser)
         self._running.works[request.request_id] = work
         return [work]
 

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from agentcache.cache import UnifiedRadixCache
-from agentcache.engine.batch import RequestState
+from agentcache.engine.computing import Runs, State
 from agentcache.engine.publish import Need, PublishPolicy
-from agentcache.engine.runner import Runner
 from agentcache.engine.work import Work
 from agentcache.types import FULL, NO_SLOTS, ComponentName, Piece
 
@@ -15,7 +14,7 @@ from agentcache.types import FULL, NO_SLOTS, ComponentName, Piece
 class Publisher:
     """Moves computed pages and states of running requests into the cache."""
 
-    def __init__(self, cache: UnifiedRadixCache, runner: Runner, policy: PublishPolicy) -> None:
+    def __init__(self, cache: UnifiedRadixCache, runner: Runs, policy: PublishPolicy) -> None:
         self._cache = cache
         self._runner = runner
         self._policy = policy
@@ -80,7 +79,7 @@ class Publisher:
             return ()
         return tuple(self._filled(work, piece) for piece in bare)
 
-    def _offer(self, work: Work, state: RequestState, pieces: tuple[Piece, ...]) -> None:
+    def _offer(self, work: Work, state: State, pieces: tuple[Piece, ...]) -> None:
         """Copy the bytes from `state`, then give the slots to the tree."""
         self._runner.save(state, pieces)
         full = next(piece.slots for piece in pieces if piece.component == FULL)

@@ -132,6 +132,10 @@ class Runner:
         logits = self._model.forward(by_row, states[0].rows)
         return logits[[state.row for state in states], -1]
 
+    def rows(self, logits: Tensor) -> Sequence[Tensor]:
+        """Each row as a sampler reads it. Shapes: [vocab] or [n, vocab] -> n of float32[vocab], on the CPU."""
+        return tuple(logits.reshape(-1, logits.shape[-1]).float().cpu())
+
     @torch.inference_mode()
     def drop(self, state: RequestState) -> None:
         """Forget a request; the state must not be used again."""

@@ -2,19 +2,19 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import structlog
-from torch import Tensor
 
 from agentcache.cache import UnifiedRadixCache
 from agentcache.clock import Clock
 from agentcache.engine.api import EngineInfo, Event, FinishReason
 from agentcache.engine.bell import Bell
+from agentcache.engine.computing import AtOnce, Chooses, Pace, Runs
 from agentcache.engine.publish import PublishPolicy
 from agentcache.engine.publisher import Publisher
-from agentcache.engine.runner import Runner
 from agentcache.engine.work import Work
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
@@ -29,12 +29,13 @@ log = structlog.get_logger(__name__)
 class EngineParts:
     """What an engine is put together from.
 
-    `sizes` are the device pools' slots; `seed` that of unseeded sampling; `external` makes a tier of a store, and
-    `bell` rings when a tier has done something.
+    `chooses` makes each request's chooser; `sizes` are the device pools' slots; `seed` that of unseeded sampling;
+    `external` makes a tier of a store, and `bell` rings when a tier has done something.
     """
 
     cache: UnifiedRadixCache
-    runner: Runner
+    runner: Runs
+    chooses: Chooses
     info: EngineInfo
     namespace: Namespace
     policy: PublishPolicy
@@ -44,6 +45,7 @@ class EngineParts:
     external: Callable[[BlobStore], ExternalTier]
     bell: Bell
     seed: int = 0
+    pace: Pace = field(default_factory=AtOnce)
 
 
 class Running:
@@ -56,6 +58,7 @@ class Running:
         self._cache = parts.cache
         self._runner = parts.runner
         self._clock = parts.clock
+        self._pace = parts.pace
         self._grid_tokens = parts.policy.grid_tokens
         self._sizes = parts.sizes
         self._publisher = Publisher(parts.cache, parts.runner, parts.policy)
@@ -102,7 +105,7 @@ class Running:
         self._publisher.passed(work)
         if end == work.prompt_tokens:
             self._publisher.return_spare(work)
-            self._say(work, logits.float().cpu())
+            self._say(work, self._runner.rows(logits)[0])
 
     def decode(self) -> None:
         """One batched step of every request that has said its first token."""
@@ -111,23 +114,23 @@ class Running:
             return
         try:
             logits = self._runner.decode([work.state for work in works], [work.tokens[-1] for work in works])
-            rows = logits.float().cpu()
+            rows = self._runner.rows(logits)
         except Exception as error:
             for work in works:
                 self._fail(work, error)
             return
         self._counts["decode_tokens"] += len(works)
         for work, row in zip(works, rows, strict=True):
-            self._guarded(work, partial(self._decoded, logits=row))
+            self._guarded(work, partial(self._decoded, row=row))
 
-    def _decoded(self, work: Work, logits: Tensor) -> None:
+    def _decoded(self, work: Work, row: Any) -> None:
         if self._publishes_decoded and work.turn.prompt.reuse:
             self._publisher.publish_decoded(work)
-        self._say(work, logits)
+        self._say(work, row)
 
-    def _say(self, work: Work, logits: Tensor) -> None:
+    def _say(self, work: Work, row: Any) -> None:
         """Choose and emit the next token; end the request after the last one."""
-        said = work.said(logits, self._clock)
+        said = work.said(row, self._clock.now_ns() + self._pace.busy_ns())
         if isinstance(said, FinishReason):
             self._end(work, said)
             return

@@ -1,31 +1,14 @@
 """Choosing the next token from logits: greedy, or nucleus sampling with a seed of the request's own."""
 
+import hashlib
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from agentcache.engine.api import Sampling
+from agentcache.engine.api import GenerateRequest, Sampling
+from agentcache.engine.computing import SEEDS, Choice
 from agentcache.errors import CacheError, Kind
-
-SEEDS = 2**63
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A token, and the gap between the two largest logits."""
-
-    token: int
-    top_margin: float
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Refuse what cannot be sampled from. Errors: BAD_REQUEST."""
-    if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
-        raise CacheError(Kind.BAD_REQUEST, "temperature must be 0 or more", temperature=sampling.temperature)
-    if not 0 < sampling.top_p <= 1:
-        raise CacheError(Kind.BAD_REQUEST, "top_p must be over 0 and at most 1", top_p=sampling.top_p)
 
 
 class Sampler:
@@ -53,6 +36,9 @@ class Sampler:
         token = int(tokens[0]) if self._temperature == 0 else self._draw(logits)
         return Choice(token, margin)
 
+    def digest(self, row: Tensor) -> str:
+        return hashlib.sha256(row.numpy().tobytes()).hexdigest()
+
     def _draw(self, logits: Tensor) -> int:
         """Nucleus sampling: the fewest tokens, most likely first, whose probabilities reach top_p."""
         ordered, tokens = torch.sort(
@@ -62,3 +48,8 @@ class Sampler:
         before = torch.cumsum(odds, dim=-1) - odds
         odds[before >= self._top_p] = 0
         return int(tokens[torch.multinomial(odds, 1, generator=self._generator)])
+
+
+def sampler_of(request: GenerateRequest, seed: int) -> Sampler:
+    """The chooser of a request that a model computes."""
+    return Sampler(request.sampling, seed)

@@ -1,17 +1,14 @@
 """One admitted request: what it has computed, what it may still publish, what it has said."""
 
-import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from agentcache.cache import ActiveTurn
-from agentcache.clock import Clock
 from agentcache.engine.api import Admitted, Finished, FinishReason, GenerateRequest, Token
-from agentcache.engine.batch import RequestState
+from agentcache.engine.computing import END, Chooser, State
 from agentcache.engine.publish import Need
-from agentcache.engine.sampling import Sampler
 from agentcache.errors import CacheError
 from agentcache.types import ComponentName, Slots, Tokens
 
@@ -28,8 +25,8 @@ class Work:
     request: GenerateRequest
     submitted_ns: int
     turn: ActiveTurn
-    state: RequestState
-    sampler: Sampler
+    state: State
+    chooser: Chooser[Any]
     boundaries: tuple[int, ...] = ()
     need: Need = field(default_factory=dict)
     planned: bool = False
@@ -67,16 +64,16 @@ class Work:
             ticket.parent_ignored,
         )
 
-    def said(self, logits: Tensor, clock: Clock) -> Token | FinishReason:
-        """Choose the next token: the event to emit, or STOP. Shapes: logits float32[vocab] on the CPU.
+    def said(self, row: Any, now_ns: int) -> Token | FinishReason:
+        """Choose the next token from a row of the runner's logits: the event to emit, or STOP.
 
         Errors  ENGINE_FAILED for logits that are no numbers
         """
-        choice = self.sampler.choose(logits)
+        choice = self.chooser.choose(row)
         if not self.first_token_ns:
-            self.first_token_ns = clock.now_ns() - self.submitted_ns
-            self.first_logits = _digest(logits) if self.request.digest_logits else ""
-        if choice.token in self.request.stop_tokens:
+            self.first_token_ns = now_ns - self.submitted_ns
+            self.first_logits = self.chooser.digest(row) if self.request.digest_logits else ""
+        if choice.token == END or choice.token in self.request.stop_tokens:
             return FinishReason.STOP
         self.tokens.append(choice.token)
         return Token(self.request.request_id, choice.token, choice.top_margin)
@@ -92,7 +89,3 @@ class Work:
             error,
             self.first_logits,
         )
-
-
-def _digest(logits: Tensor) -> str:
-    return hashlib.sha256(logits.numpy().tobytes()).hexdigest()

@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 import torch
 
+from agentcache.engine.admission import check_sampling
 from agentcache.engine.api import Sampling
-from agentcache.engine.sampling import Sampler, check_sampling
+from agentcache.engine.sampling import Sampler
 from agentcache.errors import CacheError, Kind
 
 LOGITS = torch.log(torch.tensor([0.05, 0.6, 0.25, 0.1]))
