@@ -16,8 +16,11 @@ from agentcache.errors import CacheError, Kind
 
 ENV_PREFIX = "AGENTCACHE_"
 DEFAULT_FILE = "agentcache.toml"
-OTHER_VARIABLES = frozenset({"AGENTCACHE_CONFIG", "AGENTCACHE_DATA", "AGENTCACHE_URL"})
-"""Variables with our prefix that are no settings: the settings file, the tests' data, the worker that examples use."""
+OTHER_VARIABLES = frozenset(
+    {"AGENTCACHE_CONFIG", "AGENTCACHE_DATA", "AGENTCACHE_URL", "AGENTCACHE_ROUTER_TENANTS"}
+)
+"""Variables with our prefix that are no settings: the settings file, the tests' data, the server that examples use,
+the API keys of a router's tenants."""
 
 Chosen = TypeVar("Chosen", bound=BaseModel)
 

@@ -1,0 +1,169 @@
+"""What a router's `/metrics` says: requests counted here, workers and the store as they are when asked.
+
+No label has a session or a tenant. Processes that share a port write to files in one folder, and whichever of them is
+asked answers for all.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from agentcache.router.fleet import WorkerView
+
+NAMESPACE: Final = "agentcache_router"
+SHARED_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable in which prometheus_client looks for that folder; set before a process of several starts."""
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_ADDED: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+@dataclass(slots=True)
+class Facts:
+    """One request, for the log line and the metrics. Times in nanoseconds of the clock, 0: never.
+
+    `source`: which names gave the session. `placed`: why this worker. `session_state`: as answered. Tokens are those
+    of the prompt: the most that any worker could reuse, what was expected of the chosen one, what it did; -1: unknown.
+    """
+
+    route: str
+    arrived_ns: int
+    method: str = "POST"
+    status: int = 500
+    reason: str = ""
+    request_id: str = ""
+    tenant: str = ""
+    session: str = ""
+    source: str = ""
+    worker: str = ""
+    placed: str = ""
+    session_state: str = ""
+    why: str = ""
+    attempts: int = 0
+    prompt_tokens: int = -1
+    best_tokens: int = -1
+    predicted_tokens: int = -1
+    cached_tokens: int = -1
+    sent_ns: int = 0
+    first_ns: int = 0
+    ended_ns: int = 0
+    answer_bytes: int = 0
+
+    def seconds(self, at_ns: int) -> float:
+        """From the arrival; 0 for never."""
+        return (at_ns - self.arrived_ns) / 1e9 if at_ns else 0.0
+
+
+class RouterMetrics:
+    """Counts requests in a registry of its own; `shared` is the folder of several processes, "" for one alone."""
+
+    def __init__(self, shared: str = "") -> None:
+        self._shared = shared
+        self._registry = CollectorRegistry()
+        self._requests = self._counter("requests", "Requests by route and HTTP status", "route", "status")
+        self._ends = self._counter("request_ends", "Passed requests by how they ended", "reason")
+        self._sources = self._counter("identity", "Passed requests by what named their session", "source")
+        self._placed = self._counter("placements", "Passed requests by why they went to their worker", "why")
+        self._states = self._counter(
+            "session_states", "Passed requests by the state of their session", "state"
+        )
+        self._retries = self._counter("retries", "Attempts beyond the first, before the first byte")
+        self._tokens = self._counter(
+            "cached_tokens",
+            "Prompt tokens: best possible, predicted for the worker chosen, delivered",
+            "what",
+        )
+        self._first = self._histogram(
+            "time_to_first_byte_seconds", "From arrival to the first byte", _SECONDS
+        )
+        self._total = self._histogram("request_seconds", "From arrival to the end of the answer", _SECONDS)
+        self._added = self._histogram("dispatch_seconds", "From arrival to sending it to a worker", _ADDED)
+
+    def count(self, facts: Facts) -> None:
+        """Count a request of any route."""
+        self._requests.labels(facts.route, str(facts.status)).inc()
+
+    def count_passed(self, facts: Facts) -> None:
+        """Count a request that was to be passed on, with all that is known of it."""
+        self.count(facts)
+        self._ends.labels(facts.reason).inc()
+        self._sources.labels(facts.source or "none").inc()
+        if facts.placed:
+            self._placed.labels(_rule(facts.placed)).inc()
+        if facts.session_state:
+            self._states.labels(facts.session_state).inc()
+        self._retries.inc(max(0, facts.attempts - 1))
+        self._count_tokens(facts)
+        self._observe(facts)
+
+    def render(self, workers: Iterable[WorkerView], store_up: bool) -> bytes:
+        """The text that Prometheus scrapes."""
+        now = CollectorRegistry(auto_describe=False)
+        now.register(_Snapshot(tuple(workers), store_up))
+        counted = self._registry
+        if self._shared:
+            counted = CollectorRegistry()
+            MultiProcessCollector(counted, self._shared)  # type: ignore[no-untyped-call]
+        return generate_latest(counted) + generate_latest(now)
+
+    def _count_tokens(self, facts: Facts) -> None:
+        told = {
+            "best": facts.best_tokens,
+            "predicted": facts.predicted_tokens,
+            "delivered": facts.cached_tokens,
+        }
+        for what, tokens in told.items():
+            self._tokens.labels(what).inc(max(0, tokens))
+
+    def _observe(self, facts: Facts) -> None:
+        if facts.sent_ns:
+            self._added.observe(facts.seconds(facts.sent_ns))
+        if facts.first_ns:
+            self._first.observe(facts.seconds(facts.first_ns))
+            self._total.observe(facts.seconds(facts.ended_ns))
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, namespace=NAMESPACE, registry=self._registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, namespace=NAMESPACE, registry=self._registry, buckets=buckets)
+
+
+class _Snapshot(Collector):
+    """Workers and store at one moment, as this process sees them."""
+
+    def __init__(self, workers: tuple[WorkerView, ...], store_up: bool) -> None:
+        self._workers = workers
+        self._store_up = store_up
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            f"{NAMESPACE}_store_up", "1 while the session store answers", value=float(self._store_up)
+        )
+        states = {state: 0 for state in ("usable", "draining", "not_alive")}
+        for view in self._workers:
+            states["usable" if view.usable else "draining" if view.alive else "not_alive"] += 1
+        counted = GaugeMetricFamily(f"{NAMESPACE}_workers", "Workers known, by state", labels=["state"])
+        for state, count in states.items():
+            counted.add_metric([state], count)
+        yield counted
+        in_flight = _by_worker("in_flight", "Requests of this process at a worker")
+        load = _by_worker("worker_load", "Requests at a worker, as far as this process knows")
+        for view in self._workers:
+            in_flight.add_metric([view.id], view.in_flight)
+            load.add_metric([view.id], view.load)
+        yield from (in_flight, load)
+
+
+def _by_worker(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{NAMESPACE}_{name}", text, labels=["worker"])
+
+
+def _rule(placed: str) -> str:
+    """The first words of why, without what they name: a label with few values."""
+    first = placed.split(";")[0].strip()
+    return "model" if first.startswith("model ") else first

@@ -1,0 +1,62 @@
+"""What passes through a router: the generating APIs of OpenAI and Anthropic, and how an error looks at each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from agentcache.errors import CacheError
+from agentcache.web.reply import Json
+from agentcache.web.status import HTTP_STATUS, error_answer
+
+_ANTHROPIC_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+ErrorBody = Callable[[CacheError, str], Json]
+
+
+def openai_error(error: CacheError, _request_id: str) -> Json:
+    """The body of an error as OpenAI's clients read it."""
+    return error_answer(error)[1]
+
+
+def anthropic_error(error: CacheError, request_id: str) -> Json:
+    """The body of an error as Anthropic's clients read it."""
+    status = HTTP_STATUS[error.kind]
+    fallback = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
+    told = openai_error(error, request_id)["error"]
+    assert isinstance(told, dict)
+    inner = {"type": _ANTHROPIC_TYPES.get(status, fallback), "message": told["message"]}
+    return {"type": "error", "error": inner, "request_id": request_id}
+
+
+@dataclass(frozen=True, slots=True)
+class PassedRoute:
+    """One path that is passed on. `repeatable`: a request whose connection broke before its answer may be sent again
+    to any server. `turn`: it belongs to a session, if it names one."""
+
+    path: str
+    error_body: ErrorBody = openai_error
+    repeatable: bool = True
+    turn: bool = True
+
+
+PASSED: Final = (
+    PassedRoute("/v1/chat/completions"),
+    PassedRoute("/v1/completions"),
+    PassedRoute("/v1/responses", repeatable=False),  # a server may store each answer
+    PassedRoute("/v1/messages", anthropic_error),
+    PassedRoute("/v1/messages/count_tokens", anthropic_error, turn=False),
+)
+
+
+def error_body_of(path: str) -> ErrorBody:
+    """How errors look at a path, known or not."""
+    return anthropic_error if path.startswith("/v1/messages") else openai_error
