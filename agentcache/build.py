@@ -1,7 +1,7 @@
 """Config to objects: the only place that chooses implementations."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentcache.cache import CacheParts, UnifiedRadixCache
 from agentcache.clock import Clock
@@ -9,7 +9,7 @@ from agentcache.config import TierSettings
 from agentcache.controller import HybridCacheController
 from agentcache.embedded import require_memory
 from agentcache.errors import CacheError, Kind
-from agentcache.events import NullEvents
+from agentcache.events import EventSink, NullEvents
 from agentcache.pools.slots import SlotPool
 from agentcache.prefetch import DEFAULT_RULES as DEFAULT_PREFETCH
 from agentcache.prefetch import PrefetchRules
@@ -48,12 +48,16 @@ DEFAULT_RULES = SessionRules()
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """What lies below the device, and how it is used. `host_slots`: one size per component, where there is a host."""
+    """What lies below the device, how it is used, and who is told what lies where.
+
+    `host_slots`: one size per component, where there is a host. The core makes events only for a sink that listens.
+    """
 
     host_slots: Mapping[ComponentName, int] = field(default_factory=dict)
     host: Tier = field(default_factory=NullTier)
     external: ExternalTier = field(default_factory=lambda: NullTier(TierName.EXTERNAL))
     prefetch: PrefetchRules = DEFAULT_PREFETCH
+    events: EventSink = field(default_factory=NullEvents)
 
 
 NO_TIERS = Tiers()
@@ -73,6 +77,7 @@ def build_cache(
     """
     for fault in _faults(config, pool_slots, tiers, core):
         raise CacheError(Kind.BAD_CONFIG, fault)
+    config = replace(config, emit_events=tiers.events.listening)
     sizes = {TierName.DEVICE: pool_slots, TierName.HOST: tiers.host_slots}
     names = [PoolName(spec.name, tier) for tier in config.tiers for spec in config.specs]
     pools = {name: SlotPool(name, sizes[name.tier][name.component]) for name in names}
@@ -82,7 +87,7 @@ def build_cache(
         controller=HybridCacheController(tiers.host, tiers.external, pools),
         sessions=SessionRegistry(rules),
         clock=clock,
-        events=NullEvents(),
+        events=tiers.events,
         stats=Counters(),
         prefetch=tiers.prefetch,
     )
