@@ -8,9 +8,11 @@ from starlette.types import Send
 
 from agentcache.errors import CacheError
 from agentcache.web.headers import RawHeaders
-from agentcache.web.status import error_answer, error_headers
+from agentcache.web.status import ErrorAnswer, error_answer, error_headers
 
 Json = dict[str, object]
+StreamEvent = tuple[str, Json]
+"""The name of an event ("" for those that have none) and its data."""
 
 DONE = b"data: [DONE]\n\n"
 
@@ -29,8 +31,9 @@ def json_response(status: int, value: object, headers: Mapping[str, str] | None 
 class Reply:
     """One answer on one connection; remembers with which status it began (0: not yet) and whether it is complete."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, answer: ErrorAnswer = error_answer) -> None:
         self._send = send
+        self._answer = answer
         self.status = 0
         self.complete = False
 
@@ -46,19 +49,19 @@ class Reply:
         no_store = (b"cache-control", b"no-store")
         await self._start(200, [(b"content-type", b"text/event-stream; charset=utf-8"), no_store, *headers])
 
-    async def events(self, values: list[Json]) -> None:
+    async def events(self, events: list[StreamEvent]) -> None:
         """Send events, at once."""
-        if values:
-            await self._body(b"".join(b"data: " + encode(value) + b"\n\n" for value in values))
+        if events:
+            await self._body(b"".join(_framed(name, value) for name, value in events))
 
     async def end_stream(self, tail: bytes = DONE) -> None:
         await self._end(tail)
 
     async def fail(self, error: CacheError) -> None:
         """Tell the client what went wrong: as a status, or in a stream that has begun as its last event."""
-        status, body = error_answer(error)
+        status, body = self._answer(error)
         if self.status:
-            await self.events([body])
+            await self.events([("error" if "type" in body else "", body)])
             await self.end_stream(b"")
         else:
             told = [(name.encode(), value.encode()) for name, value in error_headers(error).items()]
@@ -74,3 +77,8 @@ class Reply:
     async def _end(self, body: bytes) -> None:
         self.complete = True
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _framed(name: str, value: Json) -> bytes:
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + encode(value) + b"\n\n"

@@ -1,6 +1,6 @@
 """One table from error kinds to HTTP, and the OpenAI error shape."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from agentcache.errors import CacheError, Kind
@@ -59,6 +59,18 @@ _TYPES: Mapping[int, str] = {
 }
 
 
+_ANTHROPIC_TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    409: "invalid_request_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
 def error_type(status: int) -> str:
     """The `type` field that OpenAI clients expect beside this status."""
     if status in _TYPES:
@@ -79,6 +91,27 @@ def error_answer(error: CacheError) -> tuple[int, dict[str, object]]:
     message = error.message + (f" ({_spelled(told)})" if told else "")
     name = str(param) if isinstance(param, str) else None
     return status, error_body(status, message, _CODES.get(error.kind, error.kind.value), name)
+
+
+ErrorAnswer = Callable[[CacheError], tuple[int, dict[str, object]]]
+"""Status and body of an error in one API's shape. A body with a `type` is an event of that name in a stream."""
+
+
+def anthropic_answer(error: CacheError) -> tuple[int, dict[str, object]]:
+    """The same in the shape of Anthropic's API; our own fields stand beside theirs."""
+    status, body = error_answer(error)
+    said = body["error"]
+    assert isinstance(said, dict)
+    return status, {"type": "error", "error": {**said, "type": _ANTHROPIC_TYPES.get(status, "api_error")}}
+
+
+def responses_answer(error: CacheError) -> tuple[int, dict[str, object]]:
+    """The same as OpenAI's Responses API says it, whole and as an event."""
+    status, body = error_answer(error)
+    said = body["error"]
+    assert isinstance(said, dict)
+    flat = {"code": said["code"], "message": said["message"], "param": said["param"]}
+    return status, {**body, "type": "error", **flat}
 
 
 def error_headers(error: CacheError) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from agentcache.engine.api import Admitted
 from agentcache.stats import CachedTokens
-from agentcache.web.reply import Json
+from agentcache.web.reply import DONE, Json, StreamEvent
 from agentcache.worker.reading import Outcome, Piece
 from agentcache.worker.tools import Called, Part, Said
 
@@ -24,40 +24,44 @@ class Head:
 class Shape(Protocol):
     """One API's way to say the same things; used for one answer."""
 
-    kind: str
+    @property
+    def tail(self) -> bytes:
+        """What ends a stream after its last event."""
 
-    def opening(self) -> list[Json]: ...
+    def opening(self, admitted: Admitted, prompt_tokens: int) -> list[StreamEvent]: ...
 
-    def chunks(self, piece: Piece) -> list[Json]: ...
+    def chunks(self, piece: Piece) -> list[StreamEvent]: ...
 
-    def closing(self, outcome: Outcome) -> Json: ...
+    def endings(self, outcome: Outcome, extension: Json, include_usage: bool) -> list[StreamEvent]: ...
 
-    def whole(self, pieces: Iterable[Piece], outcome: Outcome) -> Json: ...
+    def whole(self, pieces: Iterable[Piece], outcome: Outcome, extension: Json) -> Json: ...
 
 
 class ChatShape:
     """`chat.completion` and its chunks. `new_call_id` names tool calls."""
 
     kind = "chatcmpl"
+    tail = DONE
 
     def __init__(self, head: Head, new_call_id: Callable[[], str]) -> None:
         self._head = head
         self._new_call_id = new_call_id
         self._calls = 0
 
-    def opening(self) -> list[Json]:
-        return [self._chunk({"role": "assistant", "content": ""}, None)]
+    def opening(self, admitted: Admitted, prompt_tokens: int) -> list[StreamEvent]:
+        return [("", self._chunk({"role": "assistant", "content": ""}, None))]
 
-    def chunks(self, piece: Piece) -> list[Json]:
+    def chunks(self, piece: Piece) -> list[StreamEvent]:
         deltas = [self._delta(part) for part in piece.parts] or [{}] * bool(piece.tokens)
         return [
-            self._chunk(delta, None, piece.tokens if place == 0 else ()) for place, delta in enumerate(deltas)
+            ("", self._chunk(delta, None, piece.tokens if place == 0 else ()))
+            for place, delta in enumerate(deltas)
         ]
 
-    def closing(self, outcome: Outcome) -> Json:
-        return self._chunk({}, outcome.reason)
+    def endings(self, outcome: Outcome, extension: Json, include_usage: bool) -> list[StreamEvent]:
+        return _endings(self._chunk({}, outcome.reason), outcome, extension, include_usage)
 
-    def whole(self, pieces: Iterable[Piece], outcome: Outcome) -> Json:
+    def whole(self, pieces: Iterable[Piece], outcome: Outcome, extension: Json) -> Json:
         parts, tokens = _gathered(pieces)
         text = "".join(part.text for part in parts if isinstance(part, Said))
         calls = [self._call(part) for part in parts if isinstance(part, Called)]
@@ -65,7 +69,8 @@ class ChatShape:
         if calls:
             message["tool_calls"] = calls
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": outcome.reason}
-        return _answer(self._head, "chat.completion", _with_tokens(self._head, choice, tokens))
+        answer = _answer(self._head, "chat.completion", _with_tokens(self._head, choice, tokens))
+        return {**answer, "usage": usage(outcome), "agentcache": extension}
 
     def _delta(self, part: Part) -> Json:
         if isinstance(part, Said):
@@ -87,23 +92,25 @@ class TextShape:
     """`text_completion`, whole or in chunks."""
 
     kind = "cmpl"
+    tail = DONE
 
     def __init__(self, head: Head) -> None:
         self._head = head
 
-    def opening(self) -> list[Json]:
+    def opening(self, admitted: Admitted, prompt_tokens: int) -> list[StreamEvent]:
         return []
 
-    def chunks(self, piece: Piece) -> list[Json]:
-        text = _text(piece.parts)
-        return [self._answer(text, None, piece.tokens)] if text or piece.tokens else []
+    def chunks(self, piece: Piece) -> list[StreamEvent]:
+        text = text_of(piece.parts)
+        return [("", self._answer(text, None, piece.tokens))] if text or piece.tokens else []
 
-    def closing(self, outcome: Outcome) -> Json:
-        return self._answer("", outcome.reason, ())
+    def endings(self, outcome: Outcome, extension: Json, include_usage: bool) -> list[StreamEvent]:
+        return _endings(self._answer("", outcome.reason, ()), outcome, extension, include_usage)
 
-    def whole(self, pieces: Iterable[Piece], outcome: Outcome) -> Json:
+    def whole(self, pieces: Iterable[Piece], outcome: Outcome, extension: Json) -> Json:
         parts, tokens = _gathered(pieces)
-        return self._answer(_text(parts), outcome.reason, tokens)
+        answer = self._answer(text_of(parts), outcome.reason, tokens)
+        return {**answer, "usage": usage(outcome), "agentcache": extension}
 
     def _answer(self, text: str, reason: str | None, tokens: tuple[int, ...]) -> Json:
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
@@ -149,9 +156,11 @@ def extension(admitted: Admitted, outcome: Outcome, why: str) -> Json:
     return said
 
 
-def usage_chunk(closing: Json, outcome: Outcome) -> Json:
-    """The chunk after the last one that `stream_options.include_usage` asks for."""
-    return {**closing, "choices": [], "usage": usage(outcome)}
+def _endings(closing: Json, outcome: Outcome, extension: Json, include_usage: bool) -> list[StreamEvent]:
+    """The chunk with the finish reason and, when `stream_options.include_usage` asks for it, one with the usage."""
+    closing = {**closing, "agentcache": extension}
+    more = [("", {**closing, "choices": [], "usage": usage(outcome)})] if include_usage else []
+    return [("", closing), *more]
 
 
 def _answer(head: Head, kind: str, choice: Json) -> Json:
@@ -174,5 +183,6 @@ def _gathered(pieces: Iterable[Piece]) -> tuple[list[Part], tuple[int, ...]]:
     return parts, tuple(token for piece in seen for token in piece.tokens)
 
 
-def _text(parts: Iterable[Part]) -> str:
+def text_of(parts: Iterable[Part]) -> str:
+    """What is to be read, without the calls."""
     return "".join(part.text for part in parts if isinstance(part, Said))

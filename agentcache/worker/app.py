@@ -16,7 +16,8 @@ from agentcache.web.reply import json_response
 from agentcache.web.status import error_answer, error_body, error_headers
 from agentcache.worker.cache_routes import CacheRoutes
 from agentcache.worker.context import Worker
-from agentcache.worker.generate import CHAT, TEXT, GenerateEndpoint
+from agentcache.worker.counting import COUNT_ROUTE, CountTokens
+from agentcache.worker.generate import APIS, GenerateEndpoint
 from agentcache.worker.log_line import LogLine
 from agentcache.worker.metrics import take_sample
 from agentcache.worker.session_routes import SessionRoutes
@@ -26,8 +27,8 @@ def create_app(worker: Worker) -> Starlette:
     """The ASGI application over a worker whose engine thread has been started."""
     return Starlette(
         routes=[
-            Route(CHAT.route, GenerateEndpoint(worker, CHAT), methods=["POST"]),
-            Route(TEXT.route, GenerateEndpoint(worker, TEXT), methods=["POST"]),
+            *(Route(api.route, GenerateEndpoint(worker, api), methods=["POST"]) for api in APIS),
+            Route(COUNT_ROUTE, CountTokens(worker).count, methods=["POST"]),
             *SessionRoutes(worker).routes(),
             *CacheRoutes(worker).routes(),
             *InfoRoutes(worker).routes(),

@@ -15,10 +15,10 @@ from agentcache.stats import CachedTokens
 from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders, RequestHeaders
-from agentcache.web.reply import Json, Reply
-from agentcache.web.status import HTTP_STATUS
+from agentcache.web.reply import Json, Reply, StreamEvent
+from agentcache.web.status import HTTP_STATUS, ErrorAnswer, anthropic_answer, error_answer, responses_answer
 from agentcache.wire import REUSE
-from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension, usage, usage_chunk
+from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension
 from agentcache.worker.context import Worker
 from agentcache.worker.headers import (
     Identity,
@@ -26,9 +26,13 @@ from agentcache.worker.headers import (
     read_identity,
     why_not_deeper,
 )
+from agentcache.worker.messages import chat_of_messages
+from agentcache.worker.messages_shape import MessagesShape
 from agentcache.worker.metrics import Facts
 from agentcache.worker.prompts import Prompted, chat_prompt, text_prompt
 from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece, Reading, read_turn
+from agentcache.worker.responses import chat_of_response
+from agentcache.worker.responses_shape import ResponsesShape
 from agentcache.worker.stops import StopStrings
 from agentcache.worker.tools import PlainText, ToolCallParser
 
@@ -62,12 +66,9 @@ class Served:
     def extension(self, outcome: Outcome) -> Json:
         return extension(self.admitted, outcome, self.why)
 
-    def endings(self, outcome: Outcome) -> list[Json]:
-        """The chunk with the finish reason and, when asked for, the one with the usage."""
-        closing = {**self.asked.shape.closing(outcome), "agentcache": self.extension(outcome)}
-        if not self.asked.prompted.options.include_usage:
-            return [closing]
-        return [closing, usage_chunk(closing, outcome)]
+    def endings(self, outcome: Outcome) -> list[StreamEvent]:
+        include_usage = self.asked.prompted.options.include_usage
+        return self.asked.shape.endings(outcome, self.extension(outcome), include_usage)
 
 
 @dataclass(slots=True)
@@ -102,33 +103,60 @@ class Tally:
         )
 
 
-class Api:
-    """What differs between the two generating APIs."""
+NewId = Callable[[], str]
 
-    def __init__(self, route: str, prompt: Callable[[Worker, Fields], Prompted], chat: bool) -> None:
-        self.route = route
-        self.prompt = prompt
-        self._chat = chat
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What differs between the generating APIs: how a request is read, and how answers and errors are said."""
+
+    route: str
+    prompt: Callable[[Worker, Fields], Prompted]
+    prefix: str
+    shaped: Callable[[Head, NewId], Shape]
+    translate: Callable[[Fields], Fields] = lambda fields: fields
+    error: ErrorAnswer = error_answer
 
     def shape(self, worker: Worker, answer_id: str, token_ids: bool) -> Shape:
-        prefix = ChatShape.kind if self._chat else TextShape.kind
-        head = Head(f"{prefix}-{answer_id}", worker.info.model, worker.now_s(), token_ids)
-        return ChatShape(head, lambda: f"call_{worker.new_id()[:24]}") if self._chat else TextShape(head)
+        head = Head(f"{self.prefix}{answer_id}", worker.info.model, worker.now_s(), token_ids)
+        return self.shaped(head, worker.new_id)
 
 
-CHAT = Api("/v1/chat/completions", chat_prompt, chat=True)
-TEXT = Api("/v1/completions", text_prompt, chat=False)
+CHAT = Api(
+    "/v1/chat/completions",
+    chat_prompt,
+    f"{ChatShape.kind}-",
+    lambda head, new_id: ChatShape(head, lambda: f"call_{new_id()[:24]}"),
+)
+TEXT = Api("/v1/completions", text_prompt, f"{TextShape.kind}-", lambda head, _: TextShape(head))
+MESSAGES = Api(
+    "/v1/messages",
+    chat_prompt,
+    f"{MessagesShape.kind}_",
+    lambda head, new_id: MessagesShape(head, lambda: f"toolu_{new_id()[:24]}"),
+    chat_of_messages,
+    anthropic_answer,
+)
+RESPONSES = Api(
+    "/v1/responses",
+    chat_prompt,
+    f"{ResponsesShape.kind}_",
+    ResponsesShape,
+    chat_of_response,
+    responses_answer,
+)
+APIS = (CHAT, TEXT, MESSAGES, RESPONSES)
 
 
 class GenerateEndpoint:
-    """POST of one generating API. A client that leaves, in a stream or not, aborts its turn in the engine."""
+    """POST of one of the generating APIs. A client that leaves, in a stream or not, aborts its turn in the engine."""
 
     def __init__(self, worker: Worker, api: Api) -> None:
         self._worker = worker
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply, tally = Reply(send), Tally(self._worker.clock.now_ns())
+        reply, tally = Reply(send, self._api.error), Tally(self._worker.clock.now_ns())
         try:
             self._worker.require_open()
             body = await read_body(scope, receive, self._worker.body_limit_bytes)
@@ -159,6 +187,7 @@ class GenerateEndpoint:
     async def _ask(self, headers: RequestHeaders, fields: Fields) -> Asked:
         """Everything that can be refused without the engine, then the request for it."""
         identity = read_identity(headers, fields)
+        fields = self._api.translate(fields)
         self._worker.unknown.report(fields)
         prompted = await asyncio.to_thread(self._api.prompt, self._worker, fields)
         options = prompted.options
@@ -182,7 +211,7 @@ class GenerateEndpoint:
     async def _stream(self, served: Served, turn: TurnItems, reply: Reply, tally: Tally) -> None:
         shape = served.asked.shape
         await reply.open_stream(served.headers())
-        await reply.events(shape.opening())
+        await reply.events(shape.opening(served.admitted, len(served.asked.request.tokens)))
         async for item in turn:
             if isinstance(item, Piece):
                 self._sent(tally, item)
@@ -190,7 +219,7 @@ class GenerateEndpoint:
             elif isinstance(item, Outcome):
                 tally.ended(item)
                 await reply.events(served.endings(item))
-        await reply.end_stream()
+        await reply.end_stream(shape.tail)
 
     async def _whole(self, served: Served, turn: TurnItems, reply: Reply, tally: Tally) -> None:
         pieces: list[Piece] = []
@@ -200,9 +229,8 @@ class GenerateEndpoint:
                 pieces.append(item)
             elif isinstance(item, Outcome):
                 tally.ended(item)
-                answer = served.asked.shape.whole(pieces, item)
-                said = {"usage": usage(item), "agentcache": served.extension(item)}
-                await reply.whole(200, {**answer, **said}, served.headers())
+                answer = served.asked.shape.whole(pieces, item, served.extension(item))
+                await reply.whole(200, answer, served.headers())
 
     def _why(self, asked: Asked, admitted: Admitted) -> str:
         if self._worker.info.reuse == ReuseClass.NOT_REUSABLE:

@@ -6,12 +6,14 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentcache.worker.context import Worker
-from agentcache.worker.generate import CHAT, TEXT
+from agentcache.worker.counting import COUNT_ROUTE
+from agentcache.worker.generate import APIS
 from agentcache.worker.metrics import Facts
 
-GENERATING: Final = frozenset({CHAT.route, TEXT.route})
+GENERATING: Final = frozenset(api.route for api in APIS)
 PROBES: Final = frozenset({"/health", "/ready", "/metrics"})
 _ROUTES: Final = (
+    COUNT_ROUTE,
     *GENERATING,
     *PROBES,
     "/v1/sessions",

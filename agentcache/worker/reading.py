@@ -41,7 +41,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a turn: OpenAI's finish reason, and the counts of its usage. Times in nanoseconds since submit."""
+    """The end of a turn: OpenAI's finish reason, and the counts of its usage. Times in nanoseconds since submit.
+
+    `stop_string` is the one that cut the text, "" if none did.
+    """
 
     reason: str
     prompt_tokens: int
@@ -49,6 +52,7 @@ class Outcome:
     completion_tokens: int
     first_token_ns: int = 0
     first_logits: str = ""
+    stop_string: str = ""
 
 
 @dataclass(slots=True)
@@ -124,7 +128,8 @@ async def read_turn(
                 if reading.ended:
                     yield reading.rest()
                     reason = reading.reason(FinishReason.STOP)
-                    yield Outcome(reason, len(request.tokens), cached, reading.tokens)
+                    matched = reading.stops.matched
+                    yield Outcome(reason, len(request.tokens), cached, reading.tokens, stop_string=matched)
                     return
             else:
                 yield reading.rest()
@@ -143,4 +148,5 @@ def _outcome(event: Finished, reading: Reading) -> Outcome:
         event.completion_tokens,
         event.first_token_ns,
         event.first_logits,
+        reading.stops.matched,
     )

@@ -21,6 +21,7 @@ class StopStrings:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self.stopped = False
+        self.matched = ""  # the stop string that cut the text
         self._stops = tuple(stops)
         self._held = ""
 
@@ -29,10 +30,11 @@ class StopStrings:
         if self.stopped:
             return ""
         text = self._held + text
-        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
+        found = [(text.find(stop) + len(stop), text.find(stop), stop) for stop in self._stops if stop in text]
         if found:
             self.stopped, self._held = True, ""
-            return text[: min(found)[1]]  # the one that is complete first, whatever the pieces were
+            _, cut, self.matched = min(found)
+            return text[:cut]  # the one that is complete first, whatever the pieces were
         keep = len(text) - partial_suffix(text, self._stops)
         self._held = text[keep:]
         return text[:keep]

@@ -11,7 +11,6 @@ from agentcache.worker.answers import (
     extension,
     tier_details,
     usage,
-    usage_chunk,
 )
 from agentcache.worker.headers import why_not_deeper
 from agentcache.worker.reading import NOTHING_CACHED, Outcome
@@ -38,7 +37,7 @@ def test_nothing_cached_names_every_tier() -> None:
 
 def test_streams_of_both_apis_end_with_the_same_usage() -> None:
     for shape in (ChatShape(HEAD, lambda: "call"), TextShape(HEAD)):
-        last = usage_chunk(shape.closing(outcome()), outcome())
+        (_, _), (_, last) = shape.endings(outcome(), {}, include_usage=True)
         assert (last["usage"], last["choices"]) == (usage(outcome()), [])
 
 

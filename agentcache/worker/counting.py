@@ -1,0 +1,36 @@
+"""How long a prompt is, without computing anything: Anthropic's `/v1/messages/count_tokens`."""
+
+import asyncio
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentcache.errors import CacheError
+from agentcache.web.body import parse_object, read_body
+from agentcache.web.fields import Fields
+from agentcache.web.reply import json_response
+from agentcache.web.status import anthropic_answer, error_headers
+from agentcache.worker.context import Worker
+from agentcache.worker.messages import chat_of_messages
+from agentcache.worker.prompts import chat_prompt
+
+COUNT_ROUTE: Final = "/v1/messages/count_tokens"
+
+
+class CountTokens:
+    """Renders a request as generating would, and answers its length."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def count(self, request: Request) -> Response:
+        """`{system?, messages, tools?}` → `{input_tokens}`."""
+        try:
+            body = await read_body(request.scope, request.receive, self._worker.body_limit_bytes)
+            fields = Fields({**parse_object(body).values, "max_tokens": 1})
+            prompted = await asyncio.to_thread(chat_prompt, self._worker, chat_of_messages(fields))
+        except CacheError as error:
+            status, said = anthropic_answer(error)
+            return json_response(status, said, error_headers(error))
+        return json_response(200, {"input_tokens": len(prompted.tokens)})
