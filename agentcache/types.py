@@ -1,7 +1,6 @@
 """Plain frozen values that cross the contracts. No behaviour beyond arithmetic on their own fields.
 
-Positions and lengths are counted in tokens from the root; slots are int32 indices into a pool of one
-component on one tier.
+Positions and lengths are tokens from the root; slots are int32 indices into a pool of one component on one tier.
 """
 
 from dataclasses import dataclass, field
@@ -157,12 +156,11 @@ class Miss:
 class MatchResult:
     """The outcome of a vote.
 
-    `device` is the deepest boundary whose regions are all on the device, `any_tier` the deepest on device or
-    host (never shallower). `full_tokens` is how far FULL alone would have gone on any tier, page by page, within
-    the limit. `miss` is about the deepest candidate on the FULL path when that is deeper than `device`: the first
-    component, in spec order, whose data are on no tier, or else (ON_HOST) the first whose data are not on the device.
-    Where every candidate on the FULL path is accepted but the key goes on, it is FULL, NOT_CACHED, at
-    `full_tokens`; None when `device` is the last candidate under the limit.
+    `device` is the deepest boundary whose regions are all on the device, `any_tier` the deepest on device or host,
+    never shallower. `full_tokens` is how far FULL alone would have gone on any tier, by page, within the limit. `miss`
+    is about the deepest candidate on the FULL path when that is deeper than `device`: the first component, in spec
+    order, whose data are on no tier, or else (ON_HOST) the first whose data are not on the device. Where all on the
+    FULL path are accepted but the key goes on: FULL, NOT_CACHED, at `full_tokens`. None: `device` is the last one.
     """
 
     device: Boundary
@@ -239,9 +237,10 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A placement event of FULL pages on a tier, in chained page hashes (`keys.py`), parents first.
+    """A placement event of one component on a tier, in chained page hashes (`keys.py`), stored ones parents first.
 
-    `parent` is the hash before the first page (None at the root); `tokens` those of the pages; none for removals.
+    A state has the hash of the page that ends at it. What is stored of FULL says its `tokens` and the hash before its
+    first page, `parent` (None at the root). CLEARED is about every component.
     """
 
     kind: EventKind

@@ -1,4 +1,4 @@
-"""What must hold after every step, whatever the core: its own invariants, the law of slots, marks, locks."""
+"""What must hold after every step, whatever the core: its own invariants, the law of slots, marks, locks, events."""
 
 from collections import Counter
 
@@ -18,6 +18,7 @@ def check_all(driver: Driver) -> Residency:
     check_shape(driver, places)
     check_locks(driver)
     check_counts(driver, places)
+    driver.listener.agree(places)
     return places
 
 

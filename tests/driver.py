@@ -11,7 +11,6 @@ from agentcache.types import (
     Committed,
     ComponentName,
     Effects,
-    Emit,
     Event,
     Evicted,
     Free,
@@ -35,6 +34,7 @@ from agentcache.types import (
 from tests.builders import checkpoint_grids, slots_of, window_names
 from tests.flight import Flight, HeldLease, KeepPage, piece_ends, region_ends
 from tests.ledger import Ledger, mark_of
+from tests.listening import Listener
 from tests.oracle import line_of, residency
 
 TREE_TIERS = (TierName.DEVICE, TierName.HOST)
@@ -51,6 +51,7 @@ class Driver:
         self.leases: dict[Lease, HeldLease] = {}
         self.flights: dict[int, Flight] = {}
         self.events: list[Event] = []
+        self.listener = Listener(core.config)
         self.watch: Watch = lambda _driver: None
         sizes = {TierName.DEVICE: slots, TierName.HOST: host_slots if core.config.host_tier else 0}
         names = [PoolName(spec.name, tier) for spec in core.config.specs for tier in TREE_TIERS]
@@ -343,5 +344,4 @@ class Driver:
                 self.ledger(effect.pool.component, effect.pool.tier).give_back(effect.slots.tolist())
             elif isinstance(effect, Move):
                 self._depart(effect.job, must_fit)
-            elif isinstance(effect, Emit):
-                self.events.append(effect.event)
+        self.events += self.listener.hear(effects)

@@ -32,7 +32,7 @@ PAGE = 32
 LONGEST_PROMPT = 50 * PAGE
 _WORDS = re.compile(r"\w+|[^\w\s]")
 _OPTION = re.compile(r" (?:insert|backup) .*?( (?:from|room))=")
-_FEATURE = re.compile(r"\b([a-z_]+)[=:(@]([a-z_>:]+|-)")
+_FEATURE = re.compile(r"\b([a-z_]+)[=:(@]([a-z_>:]+(?:\.[A-Z0-9]+)?|-)")
 
 
 def main() -> None:

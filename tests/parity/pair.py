@@ -28,6 +28,8 @@ from agentcache.types import (
     Wait,
 )
 from agentcache.views import CoreStats, Snapshot
+from tests.listening import Listener
+from tests.oracle import residency
 from tests.parity.handles import Handles, SameHandles
 from tests.parity.wording import answer_text, page_text
 
@@ -61,6 +63,7 @@ class PairCore:
         self._epochs = (first.snapshot().epoch, second.snapshot().epoch)
         self._handles = Handles(self._epochs)
         self._same = SameHandles()
+        self._listener = Listener(first.config)
         self._last = self._compare_states("new")
         self._calls = 0
 
@@ -166,6 +169,7 @@ class PairCore:
             self._expect_unchanged(what)
             raise mine.value
         self._handles.learn(mine.value, theirs.value)
+        self._listener.hear(getattr(mine.value, "effects", ()))
         self._calls += mutates
         if mutates and self._calls % self._watching.every == 0:
             self._look(what)
@@ -173,6 +177,7 @@ class PairCore:
 
     def _look(self, what: str) -> None:
         self._last = self._compare_states(what)
+        self._listener.agree(residency(self._last))
         self.stats()
         if self._watching.checks:
             self.check()

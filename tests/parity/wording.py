@@ -175,8 +175,9 @@ def _step(effect: Move | Emit) -> str:
 
 
 def _event(event: Event) -> str:
-    """Kind, tier and count, and a digest of hashes (sorted where their order is open), parent and tokens."""
+    """Kind, tier, component and count, and a digest of hashes (sorted where their order is open), parent and tokens."""
     hashes = event.hashes if event.kind is EventKind.STORED else sorted(event.hashes)
     tokens = b"".join(token.to_bytes(4, "little") for token in event.tokens)
     digest = hashlib.sha256(b"".join(hashes) + b"|" + (event.parent or b"") + b"|" + tokens)
-    return f"{event.kind}({event.tier}:{len(event.hashes)}:{digest.hexdigest()[: 2 * HASH_BYTES]})"
+    place = f"{event.tier}.{event.component}"
+    return f"{event.kind}({place}:{len(event.hashes)}:{digest.hexdigest()[: 2 * HASH_BYTES]})"

@@ -64,6 +64,7 @@ class Bed(RuleBasedStateMachine):
             "order": order[0],
             "base": order[1],
             "host_tier": host > 0,
+            "emit_events": True,
             "max_markers": 3,
         }
         config = config_of(kinds, *shape, write_back=write_back, **more)

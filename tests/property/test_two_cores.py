@@ -67,8 +67,7 @@ class TwoCoreMachine(CoreMachine):
 @pytest.mark.parametrize("second", OTHERS)
 def test_any_history_has_the_same_answers_on_both_cores(second: str) -> None:
     def pair(config: CoreConfig) -> PairCore:
-        told = replace(config, emit_events=True)
-        return PairCore(ReferenceCore(told), CORES[second](told))
+        return PairCore(ReferenceCore(config), CORES[second](config))
 
     machine = type("TwoCoreMachine", (TwoCoreMachine,), {"make_core": staticmethod(pair)})
     run_state_machine_as_test(

@@ -1,12 +1,14 @@
 """What one call did, collected as the effects that the cache will apply."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from agentcache.tree.api import CoreConfig
 from agentcache.tree.reference.node import Node
 from agentcache.types import (
+    FULL,
     ComponentName,
     Effect,
     Effects,
@@ -23,6 +25,8 @@ from agentcache.types import (
     TierName,
 )
 
+Told = dict[tuple[ComponentName, TierName], list[Node]]
+
 
 def slots_of(numbers: list[int]) -> Slots:
     return np.array(numbers, dtype=np.int32)
@@ -33,8 +37,9 @@ class Changes:
 
     def __init__(self) -> None:
         self._steps: list[dict[PoolName, list[int]] | Job] = []
-        self._stored: list[tuple[TierName, list[Node]]] = []
-        self._removed: dict[TierName, list[Node]] = {}
+        self._runs: list[tuple[TierName, list[Node]]] = []  # FULL that was stored, by path
+        self._stored: Told = {}
+        self._removed: Told = {}
         self._cleared: tuple[TierName, ...] = ()
         self.dropped = False
         self.disturbed: dict[SessionId, None] = {}  # sessions that referenced what was dropped
@@ -49,40 +54,52 @@ class Changes:
     def move(self, job: Job) -> None:
         self._steps.append(job)
 
-    def stored(self, node: Node, tier: TierName) -> None:
-        tier_of_last, nodes = self._stored[-1] if self._stored else (None, [])
+    def stored(self, node: Node, name: ComponentName, tier: TierName) -> None:
+        """To be told: a page or state is new on a tier."""
+        if name != FULL:
+            self._stored.setdefault((name, tier), []).append(node)
+            return
+        tier_of_last, nodes = self._runs[-1] if self._runs else (None, [])
         if tier_of_last is tier and nodes[-1] is node.parent:
             nodes.append(node)
         else:
-            self._stored.append((tier, [node]))
+            self._runs.append((tier, [node]))
 
-    def removed(self, node: Node, tier: TierName) -> None:
-        self._removed.setdefault(tier, []).append(node)
+    def removed(self, node: Node, name: ComponentName, tier: TierName) -> None:
+        """To be told: a page or state went from a tier."""
+        self._removed.setdefault((name, tier), []).append(node)
 
     def cleared(self, tiers: tuple[TierName, ...]) -> None:
         """Everything went: one event a tier replaces the removals."""
         self._removed, self._cleared = {}, tiers
 
-    def effects(self, emit_events: bool) -> Effects:
+    def effects(self, config: CoreConfig) -> Effects:
         steps: list[Effect] = []
         for step in self._steps:
             if isinstance(step, Job):
                 steps.append(Move(step))
             else:
                 steps += [Free(pool, slots_of(slots)) for pool, slots in step.items()]
-        if emit_events:
-            steps += [Emit(event) for event in self._events()]
+        if config.emit_events:
+            steps += [Emit(event) for event in self._events([spec.name for spec in config.specs])]
         return tuple(steps)
 
-    def _events(self) -> Iterator[Event]:
-        """What was stored, then what was removed: at most one event a tier."""
-        for tier, nodes in self._stored:
+    def _events(self, names: list[ComponentName]) -> Iterator[Event]:
+        """What was stored, FULL first, then what was removed, FULL last: aux data never lie where no FULL is."""
+        for tier, nodes in self._runs:
             yield _stored_event(tier, nodes)
-        for tier in TierName:
-            if tier in self._removed:
-                yield Event(EventKind.REMOVED, tier, _digests(self._removed[tier]))
+        yield from _told(EventKind.STORED, self._stored, names)
+        yield from _told(EventKind.REMOVED, self._removed, reversed(names))
         for tier in self._cleared:
             yield Event(EventKind.CLEARED, tier)
+
+
+def _told(kind: EventKind, told: Told, names: Iterable[ComponentName]) -> Iterator[Event]:
+    """At most one event a component and tier, the device first."""
+    for place in itertools.product(names, TierName):
+        if place in told:
+            name, tier = place
+            yield Event(kind, tier, _digests(told[place]), component=name)
 
 
 def _digests(nodes: list[Node]) -> tuple[bytes, ...]:

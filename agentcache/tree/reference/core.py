@@ -117,7 +117,7 @@ class ReferenceCore:
         eviction = Eviction(self._trie, self._jobs, component, (tier, room_of(room)), changes)
         freed, moving = eviction.run(want)
         self._close_call(changes)
-        effects = changes.effects(self._config.emit_events)
+        effects = changes.effects(self._config)
         return Evicted(freed, moving, max(0, want - freed - moving), effects)
 
     # -- Tiering
@@ -145,7 +145,7 @@ class ReferenceCore:
             free = HostRoom(self._trie, room_of(room), changes)
             job = plan_fitting(self._trie, self._jobs, node, free, changes)
         self._close_call(changes)
-        return Planned(job, None, changes.effects(self._config.emit_events))
+        return Planned(job, None, changes.effects(self._config))
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
         self._trie.begin(now_ns)
@@ -162,14 +162,14 @@ class ReferenceCore:
         job = self._jobs.plan_region(node, source, target, changes)
         device_end = max((at.end for at in path_to(node) if at.has(FULL, DEVICE)), default=0)
         lease = self._leases.lock_device_part(node, device_end)
-        return Planned(job, lease, changes.effects(False))
+        return Planned(job, lease, changes.effects(self._config))
 
     def commit(self, job: Job, landed: tuple[Piece, ...], now_ns: int) -> Committed:
         self._trie.begin(now_ns)
         changes = Changes()
         settled = self._jobs.commit(job, landed, changes)
         self._close_call(changes)
-        return Committed(settled.landed, settled.dropped, changes.effects(self._config.emit_events))
+        return Committed(settled.landed, settled.dropped, changes.effects(self._config))
 
     # -- Sessions
 
@@ -204,7 +204,7 @@ class ReferenceCore:
         elif mode is ReleaseMode.DEMOTE:
             demote_released(self._trie, self._jobs, gone, changes)
         self._close_call(changes)
-        return Released(mode, held, len(ending), changes.effects(self._config.emit_events))
+        return Released(mode, held, len(ending), changes.effects(self._config))
 
     def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
         self._trie.begin(now_ns)
@@ -241,7 +241,7 @@ class ReferenceCore:
         if namespace is None:
             changes.cleared(self._config.tiers)
         self._close_call(changes)
-        effects = changes.effects(self._config.emit_events)
+        effects = changes.effects(self._config)
         return Released(ReleaseMode.DROP, held, markers - self._markers.size, effects)
 
     # -- inside

@@ -54,9 +54,7 @@ def insert(trie: PageTrie, leases: LeaseTable, key: Key, request: Insert, now_ns
     trie.touch(node, node.end, now_ns, hit=False)
     if request.priority:
         _raise_priority(trie, node, request.priority)
-    return Inserted(
-        trie.boundary(node), taken.build(), kept.build(), changes.effects(trie.config.emit_events)
-    )
+    return Inserted(trie.boundary(node), taken.build(), kept.build(), changes.effects(trie.config))
 
 
 def _has_ground(offer: Offer, stored: list[Node]) -> bool:

@@ -120,8 +120,8 @@ class PageTrie:
         node.cells[name].slots[tier] = slot
         self.owners[PoolName(name, tier)][slot] = node
         self._moved(node)
-        if name == FULL:
-            changes.stored(node, tier)
+        if self.config.emit_events:
+            changes.stored(node, name, tier)
 
     def lose(self, node: Node, name: ComponentName, tier: TierName, changes: Changes) -> None:
         """Free one copy. A node that loses its last FULL goes, with all that lies below it."""
@@ -147,8 +147,8 @@ class PageTrie:
         changes.dropped = True
         changes.disturbed |= cell.sessions
         self._moved(node)
-        if name == FULL:
-            changes.removed(node, tier)
+        if self.config.emit_events:
+            changes.removed(node, name, tier)
 
     def _moved(self, node: Node) -> None:
         self.ranking.mark(node)

@@ -136,7 +136,7 @@ def test_frees_before_a_move_stay_before_it() -> None:
     changes.free(device, 2)
     steps = [
         (effect.pool, effect.slots.tolist()) if isinstance(effect, Free) else effect
-        for effect in changes.effects(emit_events=False)
+        for effect in changes.effects(CoreConfig(PAGE, (full_spec(),)))
     ]
     assert steps == [(host, [3, 4]), (device, [1]), Move(job), (device, [2])]
 

@@ -1,8 +1,10 @@
 //! What one call did, collected as the effects that the cache will apply.
 
+use std::cmp::Reverse;
+
 use hashbrown::HashMap;
 
-use crate::arena::NodeKey;
+use crate::arena::{FULL, NodeKey};
 use crate::values::{Effect, Event, EventKind, Job, PageHash, Tier};
 
 #[derive(Debug)]
@@ -12,12 +14,17 @@ enum Step {
     Move(Job),
 }
 
+/// Hashes of one component's pages or states on one tier.
+type Told = (usize, Tier, Vec<PageHash>);
+
 /// Effects of one call: frees before the moves that may use them, placement events last.
 #[derive(Debug, Default)]
 pub struct Changes {
     steps: Vec<Step>,
-    stored: Vec<(Event, NodeKey)>,
-    removed: [Vec<PageHash>; 2],
+    /// FULL that was stored, by path, and the deepest node of each.
+    runs: Vec<(Event, NodeKey)>,
+    stored: Vec<Told>,
+    removed: Vec<Told>,
     cleared: bool,
     /// Something was let go of: boundaries issued before are stale.
     pub dropped: bool,
@@ -43,20 +50,25 @@ impl Changes {
         self.steps.push(Step::Move(job));
     }
 
-    /// A node got FULL on `tier`; consecutive nodes of one path make one event.
-    pub fn stored(&mut self, event: Event, node: NodeKey, parent: NodeKey) {
-        match self.stored.last_mut() {
+    /// A node got FULL on a tier; consecutive nodes of one path make one event.
+    pub fn stored_path(&mut self, event: Event, node: NodeKey, parent: NodeKey) {
+        match self.runs.last_mut() {
             Some((last, tip)) if last.tier == event.tier && *tip == parent => {
                 last.hashes.extend(event.hashes);
                 last.tokens.extend(event.tokens);
                 *tip = node;
             }
-            _ => self.stored.push((event, node)),
+            _ => self.runs.push((event, node)),
         }
     }
 
-    pub fn removed(&mut self, tier: Tier, hashes: &[PageHash]) {
-        self.removed[tier as usize].extend(hashes.iter().rev());
+    /// A component other than FULL has these pages or this state on a tier now.
+    pub fn stored(&mut self, component: usize, tier: Tier, hashes: &[PageHash]) {
+        gather(&mut self.stored, component, tier, hashes);
+    }
+
+    pub fn removed(&mut self, component: usize, tier: Tier, hashes: &[PageHash]) {
+        gather(&mut self.removed, component, tier, hashes);
     }
 
     /// Everything went: one event a tier replaces the removals.
@@ -64,7 +76,7 @@ impl Changes {
         self.cleared = true;
     }
 
-    pub fn effects(self, emit: bool, tiers: &[Tier]) -> Vec<Effect> {
+    pub fn effects(mut self, emit: bool, tiers: &[Tier]) -> Vec<Effect> {
         let mut effects = Vec::with_capacity(self.steps.len());
         for step in self.steps {
             match step {
@@ -81,18 +93,29 @@ impl Changes {
         if !emit {
             return effects;
         }
-        let bare = |kind, tier, hashes| Event { kind, tier, hashes, parent: None, tokens: Vec::new() };
         if self.cleared {
-            effects
-                .extend(tiers.iter().map(|tier| Effect::Emit(bare(EventKind::Cleared, *tier, Vec::new()))));
+            let all = |tier: &Tier| bare(EventKind::Cleared, (FULL, *tier, Vec::new()));
+            effects.extend(tiers.iter().map(all));
             return effects;
         }
-        effects.extend(self.stored.into_iter().map(|(event, _)| Effect::Emit(event)));
-        for (hashes, tier) in self.removed.into_iter().zip([Tier::Device, Tier::Host]) {
-            if !hashes.is_empty() {
-                effects.push(Effect::Emit(bare(EventKind::Removed, tier, hashes)));
-            }
-        }
+        // Stored: FULL first. Removed: FULL last, so that aux data never lie where no FULL is.
+        effects.extend(self.runs.into_iter().map(|(event, _)| Effect::Emit(event)));
+        self.stored.sort_unstable_by_key(|(component, tier, _)| (*component, *tier));
+        effects.extend(self.stored.into_iter().map(|told| bare(EventKind::Stored, told)));
+        self.removed.sort_unstable_by_key(|(component, tier, _)| (Reverse(*component), *tier));
+        effects.extend(self.removed.into_iter().map(|told| bare(EventKind::Removed, told)));
         effects
     }
+}
+
+/// One event a component and tier.
+fn gather(events: &mut Vec<Told>, component: usize, tier: Tier, hashes: &[PageHash]) {
+    match events.iter_mut().find(|(name, place, _)| (*name, *place) == (component, tier)) {
+        Some((_, _, told)) => told.extend_from_slice(hashes),
+        None => events.push((component, tier, hashes.to_vec())),
+    }
+}
+
+fn bare(kind: EventKind, (component, tier, hashes): Told) -> Effect {
+    Effect::Emit(Event { kind, component, tier, hashes, parent: None, tokens: Vec::new() })
 }

@@ -55,10 +55,12 @@ impl Trie {
         self.arena.node(parent).hashes.as_ref().map_or([0; 32], |hashes| hashes[hashes.len() - 1])
     }
 
-    /// One hash a page of a node, filling in those above it that nobody asked for yet.
-    pub fn hashes(&mut self, id: NodeId) -> Vec<PageHash> {
+    /// One hash for each slot that a component has on a node: one a page, or that of the page where a state lies. Fills
+    /// in those above it that nobody asked for yet.
+    pub fn hashes(&mut self, id: NodeId, component: usize) -> &[PageHash] {
         self.fill_hashes(id);
-        self.arena.node(id).hashes.as_deref().cloned().unwrap_or_default()
+        let hashes = self.arena.node(id).hashes.as_ref().map_or(&[][..], |hashes| hashes.as_slice());
+        if self.is_state(component) { &hashes[hashes.len().saturating_sub(1)..] } else { hashes }
     }
 
     fn fill_hashes(&mut self, id: NodeId) {

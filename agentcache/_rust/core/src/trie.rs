@@ -143,19 +143,23 @@ impl Trie {
         if component == FULL {
             let parent = self.parent(id);
             self.arena.node_mut(parent).carrying[tier as usize] += 1;
-            if self.config.emit_events {
-                self.tell_stored(id, tier, changes);
-            }
+        }
+        if self.config.emit_events {
+            self.tell_stored(id, component, tier, changes);
         }
     }
 
-    fn tell_stored(&mut self, id: NodeId, tier: Tier, changes: &mut Changes) {
+    fn tell_stored(&mut self, id: NodeId, component: usize, tier: Tier, changes: &mut Changes) {
+        if component != FULL {
+            changes.stored(component, tier, self.hashes(id, component));
+            return;
+        }
         let above = self.hash_above(id);
-        let hashes = self.hashes(id);
+        let hashes = self.hashes(id, component).to_vec();
         let node = self.arena.node(id);
-        let parent = (node.parent != ORIGIN).then_some(above);
-        let event = Event { kind: EventKind::Stored, tier, hashes, parent, tokens: node.edge().to_vec() };
-        changes.stored(event, self.arena.key(id), self.arena.key(node.parent));
+        let (parent, tokens) = ((node.parent != ORIGIN).then_some(above), node.edge().to_vec());
+        let event = Event { kind: EventKind::Stored, component, tier, hashes, parent, tokens };
+        changes.stored_path(event, self.arena.key(id), self.arena.key(node.parent));
     }
 
     /// Free one copy. A node that loses its last FULL goes, with all that lies below it.
@@ -207,10 +211,9 @@ impl Trie {
         if component == FULL {
             let parent = self.parent(id);
             self.arena.node_mut(parent).carrying[tier as usize] -= 1;
-            if self.config.emit_events {
-                let hashes = self.hashes(id);
-                changes.removed(tier, &hashes);
-            }
+        }
+        if self.config.emit_events {
+            changes.removed(component, tier, self.hashes(id, component));
         }
     }
 

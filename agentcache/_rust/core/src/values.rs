@@ -186,6 +186,7 @@ pub type PageHash = [u8; 32];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub kind: EventKind,
+    pub component: usize,
     pub tier: Tier,
     pub hashes: Vec<PageHash>,
     pub parent: Option<PageHash>,

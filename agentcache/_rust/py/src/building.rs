@@ -173,7 +173,8 @@ impl<'py> Builder<'_, 'py> {
         let hashes = self.tuple(event.hashes, |hash| Ok(self.hash(hash)))?;
         let parent = event.parent.map_or_else(|| self.none(), |parent| self.hash(parent));
         let tokens = self.tuple(event.tokens, |token| Ok(self.int(token)))?;
-        self.records().event.build(self.py, [kind, self.tier(event.tier), hashes, parent, tokens])
+        let name = self.names.known(self.py, event.component);
+        self.records().event.build(self.py, [kind, self.tier(event.tier), hashes, parent, tokens, name])
     }
 
     fn hash(&self, hash: PageHash) -> Bound<'py, PyAny> {

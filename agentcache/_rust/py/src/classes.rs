@@ -70,7 +70,7 @@ records! {
     miss: "types" Miss(component, position, reason);
     found: "types" MatchResult(device, any_tier, full_tokens, miss);
     locked: "types" Locked(lease, boundary, pieces);
-    event: "types" Event(kind, tier, hashes, parent, tokens);
+    event: "types" Event(kind, tier, hashes, parent, tokens, component);
     free: "types" Free(pool, slots);
     transfer: "types" Move(job);
     emit: "types" Emit(event);

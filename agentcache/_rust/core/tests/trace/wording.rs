@@ -113,7 +113,7 @@ impl Wording {
                 }
                 Effect::Emit(event) => {
                     settle(&mut frees, &mut words);
-                    words.push(told(event));
+                    words.push(told(event, &self.names[event.component]));
                 }
             }
         }
@@ -175,8 +175,8 @@ fn settle(frees: &mut Vec<(String, Vec<i32>)>, words: &mut Vec<String>) {
     }
 }
 
-/// Kind, tier and count, and a digest of hashes (sorted where their order is open), parent and tokens.
-fn told(event: &Event) -> String {
+/// Kind, tier, component and count, and a digest of hashes (sorted where their order is open), parent and tokens.
+fn told(event: &Event, name: &str) -> String {
     let mut hashes = event.hashes.clone();
     let kind = match event.kind {
         EventKind::Stored => "stored",
@@ -194,7 +194,8 @@ fn told(event: &Event) -> String {
     for token in &event.tokens {
         seed.update(token.to_le_bytes());
     }
-    format!("{kind}({}:{}:{})", tier(event.tier), hashes.len(), hex(&seed.finalize()[..HASH_BYTES]))
+    let digest = hex(&seed.finalize()[..HASH_BYTES]);
+    format!("{kind}({}.{name}:{}:{digest})", tier(event.tier), hashes.len())
 }
 
 fn tier(tier: Tier) -> &'static str {
