@@ -143,7 +143,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A close of a session with all its descendants, at most `close_limit` of them in one call."""
+    """A close of a session with all its descendants, at most `close_limit` of them in one call.
+
+    `mode` "" is each session's own `on_close`.
+    """
 
     generation: int | None = None
     mode: str = "release"
@@ -165,6 +168,8 @@ class ClosedOne:
     session: str
     generation: int
     holders: tuple[str, ...]
+    tenant: str = ""
+    """Said by `sweep`, which knows no tenant beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +266,8 @@ class Swept:
     offered: int = 0  # expiries sent to workers
     expired: int = 0
     closed: tuple[ClosedOne, ...] = ()  # descendants that a capped close had left
+    lapsed: tuple[ClosedOne, ...] = ()
+    """Of the expired those with holders that are not registered: nobody told them (SGLang, told by the router)."""
     again: bool = False
 
 
@@ -281,6 +288,12 @@ class Fleet(Protocol):
 
     async def prepare(self) -> str:
         """Check the format, and answer the epoch. Errors: BAD_CONFIG for keys of another format names the command."""
+
+    async def forget(self) -> None:
+        """Delete every session, worker and notice, of whatever format. The epoch is a new one then."""
+
+    async def raise_above(self, ref: SessionRef, generation: int) -> int:
+        """Raise an open session above a generation that a worker has seen; answers its own, 0 if it is not open."""
 
     async def workers(self) -> tuple[WorkerEntry, ...]: ...
 
@@ -369,3 +382,7 @@ class WorkerDesk(Protocol):
     @property
     def shards(self) -> int:
         """How many streams a worker reads."""
+
+
+class Store(SessionStore, Fleet, WorkerDesk, Protocol):
+    """All of it in one object, as memory and Redis have it."""

@@ -1,0 +1,58 @@
+"""Idle sessions in memory: their holders are asked to let go, and when all have, the session is off the books."""
+
+from agentcache.store.api import SessionRef
+from agentcache.store.memory_books import ASKED, OFFER_BEATS, RELEASED, Books, Session
+from agentcache.wire import Notice, Order, Outcome, Receipt
+
+
+def idle_out(books: Books, ref: SessionRef) -> tuple[int, int]:
+    """What becomes of a session whose lease is over: (holders that were asked, sessions that ended)."""
+    session, now_ms = books.open[ref], books.now_ms()
+    in_flight = [until_ms for until_ms in session.in_flight.values() if until_ms > now_ms]
+    if in_flight:
+        session.deadline_ms = max(in_flight)
+        return 0, 0
+    if books.kids.get(ref):
+        session.deadline_ms = now_ms + session.ttl_ms
+        return 0, 0
+    asked = [worker for worker in books.holders(session) if worker in books.desks]
+    if not asked:
+        books.end(ref)
+        return 0, 1
+    session.expiring = session.expiring or ASKED
+    session.deadline_ms = now_ms + round(OFFER_BEATS * books.rules.worker_s * 1000)
+    notice = Notice(Order.EXPIRE, ref.tenant, ref.session, session.generation, session.placement)
+    for worker in asked:
+        books.post(worker, notice)
+    return len(asked), 0
+
+
+def let_go(books: Books, receipt: Receipt) -> None:
+    """A worker's answer to an expiry. One that is busy, or failed, keeps the session as it was."""
+    ref = SessionRef(receipt.tenant, receipt.session)
+    session = books.open.get(ref)
+    if not session or receipt.generation > session.generation:
+        return
+    if receipt.outcome in (Outcome.BUSY, Outcome.FAILED):
+        if session.expiring and receipt.generation == session.generation:
+            books.renew(session)
+        return
+    if receipt.generation < session.generation:
+        if receipt.worker != session.worker:
+            session.holders.pop(receipt.worker, None)
+        return
+    if session.holders.pop(receipt.worker, None) is not None:
+        _one_less(books, ref, session)
+
+
+def _one_less(books: Books, ref: SessionRef, session: Session) -> None:
+    """A holder has let go of the generation that is current: it takes no more turns of it."""
+    going = bool(session.expiring)
+    if going and any(worker in books.desks for worker in books.holders(session)):
+        session.expiring = RELEASED
+    elif going and not books.kids.get(ref):
+        books.end(ref)
+    else:
+        session.generation = books.issue()
+        session.expiring = ""
+        session.deadline_ms = max(session.deadline_ms, books.now_ms() + session.ttl_ms * going)
