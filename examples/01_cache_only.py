@@ -5,8 +5,8 @@ import numpy as np
 from agentcache.build import build_cache
 from agentcache.cache import Prompt
 from agentcache.clock import ManualClock
+from agentcache.ids import checked_id
 from agentcache.keys import Namespace
-from agentcache.sessions import checked_id
 from agentcache.tree.api import CoreConfig
 from agentcache.types import FULL, MAMBA, SWA, Piece, SessionTag, Tokens, full_spec, mamba_spec, swa_spec
 

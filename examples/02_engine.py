@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from agentcache.config import EngineSettings
 from agentcache.engine.api import Admitted, Finished, GenerateRequest, Sampling, Token
 from agentcache.engine.build import build_engine, load_tokenizer_for
-from agentcache.sessions import checked_id
+from agentcache.ids import checked_id
 from agentcache.types import SessionTag
 
 settings = EngineSettings(

@@ -5,7 +5,7 @@ import tempfile
 from agentcache.config import EngineSettings
 from agentcache.engine.api import CachedTokens, Finished, GenerateRequest
 from agentcache.engine.build import build_engine
-from agentcache.sessions import checked_id
+from agentcache.ids import checked_id
 from agentcache.types import SessionTag
 
 PROMPT = tuple(range(5, 1005))

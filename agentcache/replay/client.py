@@ -57,16 +57,20 @@ class Ask:
 
 
 class WorkerClient:
-    """Talks to the worker at `url` (its root, with or without `/v1`). `pause` waits some seconds.
+    """Talks to the worker at `url` (its root, with or without `/v1`). `pause` waits some seconds;
+    `bearer` is the operator's token of a worker behind a router.
 
     Once connected, `model` is the model's name and `about` what the worker says of it.
     """
 
-    def __init__(self, url: str, http: aiohttp.ClientSession, clock: Clock, pause: Pause) -> None:
+    def __init__(
+        self, url: str, http: aiohttp.ClientSession, clock: Clock, pause: Pause, bearer: str = ""
+    ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self._http = http
         self._clock = clock
         self._pause = pause
+        self._operator = {"authorization": f"Bearer {bearer}"} if bearer else {}
         self.model = ""
         self.about: dict[str, Any] = {}
 
@@ -103,6 +107,10 @@ class WorkerClient:
         """What the worker says of its open sessions: `data`, one object each, and `open_references`."""
         return await self._json("GET", "/v1/sessions")
 
+    async def workers(self) -> list[dict[str, Any]]:
+        """The workers of a router, as it sees them."""
+        return list((await self._json("GET", "/v1/workers"))["data"])
+
     async def flush(self) -> None:
         """Empty the cache, so that a pass starts cold. Sessions and their ids stay."""
         await self._json("POST", "/flush_cache")
@@ -135,7 +143,7 @@ class WorkerClient:
         return answer.outcome(), 0.0
 
     async def _json(self, method: str, path: str, also_ok: int = 200) -> dict[str, Any]:
-        async with self._response(method, path) as response:
+        async with self._response(method, path, headers=self._operator) as response:
             text = await response.text()
             if response.status not in (200, also_ok):
                 refused = _refused(response.status, text)
@@ -165,12 +173,14 @@ class WorkerClient:
 
 
 @asynccontextmanager
-async def worker_client(url: str, clock: Clock, pause: Pause = asyncio.sleep) -> AsyncIterator[WorkerClient]:
+async def worker_client(
+    url: str, clock: Clock, pause: Pause = asyncio.sleep, bearer: str = ""
+) -> AsyncIterator[WorkerClient]:
     """A client of the worker at `url`, with its connections closed at the end."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector, read_bufsize=2**20) as http:
-        yield WorkerClient(url, http, clock, pause)
+        yield WorkerClient(url, http, clock, pause, bearer)
 
 
 def _refused(status: int, text: str) -> Refused:

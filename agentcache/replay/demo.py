@@ -1,4 +1,4 @@
-"""The demo: a worker of our own, a trace replayed with the cache off and on, and what came of it."""
+"""The demo: a router and two workers of our own, a trace replayed with the cache off and on, and what came of it."""
 
 import json
 from dataclasses import dataclass
@@ -9,22 +9,20 @@ from rich.console import Console
 
 from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.client import WorkerClient, worker_client
 from agentcache.replay.demo_result import DemoResult, Size
-from agentcache.replay.launch import launched_worker
+from agentcache.replay.launch import WORKERS, launched_house, place_of
 from agentcache.replay.passes import Identity, Together, concurrent_pass, identity_pass, require_reuse
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import Trace
+from agentcache.replay.references import Place
 from agentcache.replay.run import Limits, Mode
 from agentcache.replay.sample import SAMPLE
 from agentcache.replay.trace import Session
 
-LOG_NAME = "demo-worker.log"
-
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What to replay and on which built-in model; `out` is the JSON file, the worker's log goes beside it.
+    """What to replay and on which built-in model; `out` is the JSON file, the logs go beside it.
 
     `run` begins every session id.
     """
@@ -37,43 +35,41 @@ class DemoPlan:
 
 
 async def run_demo(plan: DemoPlan, console: Console, clock: Clock) -> DemoResult:
-    """Start the worker, run both passes, end the worker, write `plan.out`.
+    """Start router and workers, run both passes, end them, write `plan.out`.
 
-    Errors  CacheError(BAD_TRACE): nothing to replay; UNREACHABLE: the worker did not start, or died
+    Errors  CacheError(BAD_TRACE): nothing to replay; UNREACHABLE: one of them did not start, or died
     """
     begun_ns = clock.now_ns()
     sessions = list(islice(plan.trace.sessions(), plan.limits.sessions))
     size = _size(plan, sessions)
     console.print(f"Demo: {size.sentence()}", highlight=False, soft_wrap=True)
     console.print(
-        f"Starting a worker with {plan.model} in float32 (log: {plan.out.parent / LOG_NAME})", soft_wrap=True
+        f"Starting a router, its Valkey and {WORKERS} workers with {plan.model} in float32 "
+        f"(logs: {plan.out.parent}/demo-*.log)",
+        soft_wrap=True,
     )
-    async with (
-        launched_worker(plan.model, plan.out.parent / LOG_NAME) as worker,
-        worker_client(worker.url, clock) as client,
-    ):
-        await worker.until_ready(client, clock)
-        console.print(f"Ready at {worker.url} after {(clock.now_ns() - begun_ns) / 1e9:.0f} s")
-        identity, together = await _passes(plan, sessions, client, console, clock)
+    async with launched_house(plan.model, plan.out.parent) as house, place_of(house, clock) as place:
+        console.print(f"Ready at {house.router.url} after {(clock.now_ns() - begun_ns) / 1e9:.0f} s")
+        identity, together = await _passes(plan, sessions, place, console, clock)
     seconds = (clock.now_ns() - begun_ns) / 1e9
-    result = DemoResult(client.model, size, identity, together, seconds)
+    result = DemoResult(place.front.model, size, identity, together, seconds)
     plan.out.parent.mkdir(parents=True, exist_ok=True)
     plan.out.write_text(json.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
     return result
 
 
 async def _passes(
-    plan: DemoPlan, sessions: list[Session], client: WorkerClient, console: Console, clock: Clock
+    plan: DemoPlan, sessions: list[Session], place: Place, console: Console, clock: Clock
 ) -> tuple[Identity, Together]:
-    await client.connect()
-    require_reuse(client)
+    await place.front.connect()
+    require_reuse(place.front)
     turns = sum(min(len(session.calls), plan.limits.turns) for session in sessions)
     with steps("cache off and on, one request at a time", turns, console, clock) as shown:
         one_by_one = Mode(f"{plan.run}-a", digest=True)
-        identity = await identity_pass(client, sessions, plan.limits, one_by_one, shown.advance)
+        identity = await identity_pass(place, sessions, plan.limits, one_by_one, shown.advance)
     with steps("cache on, all sessions at once", turns, console, clock) as shown:
         at_once = Mode(f"{plan.run}-b", digest=True, keep_open=True)
-        together = await concurrent_pass(client, sessions, plan.limits, at_once, shown.advance)
+        together = await concurrent_pass(place, sessions, plan.limits, at_once, shown.advance)
     return identity, together
 
 

@@ -101,6 +101,7 @@ class DemoResult:
                 "greedy_tokens_identical": len(at_once.pairs) - len(at_once.outputs_differ),
                 "open_references_before_close": self.together.while_open.markers,
                 "referenced_slots_before_close": self.together.while_open.slots,
+                "open_sessions_by_worker": list(self.together.while_open.by_worker),
             },
             "seconds": round(self.seconds, 1),
         }
@@ -133,6 +134,9 @@ def _table(result: DemoResult) -> Table:
     table.add_row("same first logits", "", *(_share(c, c.logits_differ) for c in compared))
     table.add_row("same greedy tokens", "", *(_share(c, c.outputs_differ) for c in compared))
     table.add_row("references while open", "", "", str(result.together.while_open.markers))
+    table.add_row(
+        "open sessions by worker", "", "", " + ".join(map(str, result.together.while_open.by_worker))
+    )
     table.add_row("references once closed", "", str(result.identity.left), str(result.together.left))
     table.caption = (
         "first token: median time; same: as with the cache off; references: while open, once closed"

@@ -1,4 +1,4 @@
-"""What sessions and requests still hold at a worker, read from its sessions API and its metrics."""
+"""What sessions and requests still hold: at the address that agents use, and at every worker behind it."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,30 @@ from agentcache.replay.client import WorkerClient
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a replay runs: the address that it asks, and the workers that answer (for a worker alone: itself)."""
+
+    front: WorkerClient
+    workers: tuple[WorkerClient, ...]
+
+    async def flush(self) -> None:
+        """Empty every cache, so that a pass starts cold. Sessions and their ids stay."""
+        for worker in self.workers:
+            await worker.flush()
+
+
+@dataclass(frozen=True, slots=True)
 class References:
-    """Ids of open sessions, their markers, the slots these keep referenced, and requests that hold a lease."""
+    """Ids of open sessions, their markers, the slots these keep referenced, and requests that hold a lease.
+
+    `by_worker` counts the open sessions of each worker.
+    """
 
     sessions: frozenset[str]
     markers: int
     slots: int
     leases: int
+    by_worker: tuple[int, ...] = ()
 
     @property
     def left(self) -> int:
@@ -22,12 +39,24 @@ class References:
         return len(self.sessions) + self.markers + self.slots + self.leases
 
 
-async def read_references(client: WorkerClient) -> References:
-    """Ask the worker now."""
-    said = await client.sessions()
-    slots, leases = _held(await client.metrics())
-    names = frozenset(str(session["session_id"]) for session in said["data"])
-    return References(names, int(said["open_references"]), slots, leases)
+async def read_references(place: Place) -> References:
+    """Ask now, the front and every worker."""
+    names = set(await _names(place.front))
+    markers = slots = leases = 0
+    by_worker: list[int] = []
+    for worker in place.workers:
+        said = await worker.sessions()
+        here = {str(session["session_id"]) for session in said["data"]}
+        names |= here
+        by_worker.append(len(here))
+        markers += int(said["open_references"])
+        more = _held(await worker.metrics())
+        slots, leases = slots + more[0], leases + more[1]
+    return References(frozenset(names), markers, slots, leases, tuple(by_worker))
+
+
+async def _names(front: WorkerClient) -> list[str]:
+    return [str(session["session_id"]) for session in (await front.sessions())["data"]]
 
 
 def _held(metrics: str) -> tuple[int, int]:

@@ -14,7 +14,13 @@ LIMIT_S = 120
 
 def test_the_examples_are_there() -> None:
     names = [path.name for path in EXAMPLES]
-    assert names == ["01_cache_only.py", "02_engine.py", "03_openai_session.py", "04_tiers.py"]
+    assert names == [
+        "01_cache_only.py",
+        "02_engine.py",
+        "03_openai_session.py",
+        "04_tiers.py",
+        "05_subagents.py",
+    ]
 
 
 @pytest.mark.timeout(LIMIT_S + 30)

@@ -10,7 +10,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import worker_client
 from agentcache.replay.outcome import Answer, Outcome, Refused
 from agentcache.replay.readers import open_trace
-from agentcache.replay.references import read_references
+from agentcache.replay.references import Place, read_references
 from agentcache.replay.run import Limits, Mode, play
 from agentcache.replay.trace import Call, Session
 from tests.replay.conftest import Served
@@ -33,7 +33,7 @@ async def test_a_trace_that_breaks_midway_closes_the_sessions_begun(trace: Path,
         await client.connect()
         with pytest.raises(CacheError, match="line 3"):
             await play(client, broken(), Limits(max_tokens=2, at_once=3), Mode("broken"), unheard)
-        assert (await read_references(client)).left == 0
+        assert (await read_references(Place(client, (client,)))).left == 0
 
 
 async def test_no_more_sessions_are_read_than_run_at_once(trace: Path, served: Served) -> None:
@@ -59,7 +59,7 @@ async def test_references_are_seen_while_sessions_are_open_and_gone_once_closed(
         await client.connect()
         mode = Mode("held", keep_open=True)
         played = await play(client, open_trace(trace).sessions(), Limits(max_tokens=2), mode, unheard)
-        held = await read_references(client)
+        held = await read_references(Place(client, (client,)))
         assert held.sessions == {one.session for one in played}
         assert held.markers == len(played)
         assert held.slots > 0
@@ -67,7 +67,7 @@ async def test_references_are_seen_while_sessions_are_open_and_gone_once_closed(
         for one in played:
             await client.close_session(one.session)
             await client.close_session(one.session)
-        assert (await read_references(client)).left == 0
+        assert (await read_references(Place(client, (client,)))).left == 0
 
 
 async def test_a_cold_run_finds_nothing_and_leaves_nothing(trace: Path, served: Served) -> None:
