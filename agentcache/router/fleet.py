@@ -106,12 +106,6 @@ class FleetView:
             self.store_down = False
             self._take(found)
 
-    async def keep_fresh(self, store: Fleet, every_s: float = REFRESH_S) -> None:
-        """Refresh until cancelled."""
-        while True:
-            await self.refresh(store)
-            await asyncio.sleep(every_s)
-
     def views(self) -> tuple[WorkerView, ...]:
         """Every worker that is known, dead ones too."""
         return tuple(self.view(worker) for worker in self._known)

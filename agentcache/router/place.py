@@ -7,10 +7,12 @@ Loads are counted in requests and measured in the worker's own seats. Order of t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentcache.errors import CacheError, Kind
 from agentcache.router.fleet import WorkerView
+
+OVERLOADED = "moved: its worker is overloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,6 @@ class Wish:
     looked_up: bool = False
     rested: bool = True
 
-    @property
-    def home(self) -> str:
-        return self.bound or self.usual
-
-    @property
-    def home_why(self) -> str:
-        return "sticky" if self.bound else "same conversation"
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -71,24 +65,29 @@ def place(wish: Wish, candidates: Sequence[Candidate]) -> Choice:
         return _pinned(wish, candidates, fitting)
     if not fitting:
         raise _nobody(wish, candidates)
-    home = fitting.get(wish.home)
-    if home:
-        return _at_home(wish, home, fitting)
-    known = {candidate.view.id: candidate.view for candidate in candidates}
-    bound = known.get(wish.bound)
-    if bound and bound.usable and bound.id not in wish.exclude:
-        return _chosen(wish, fitting, f"model {wish.model}", for_once=True)
-    return _chosen(wish, fitting, _left(wish, bound))
+    home = _home(wish, fitting)
+    choice = _at_home(wish, home, fitting) if home else _placed(wish, candidates, fitting)
+    return replace(choice, for_once=True) if _serves_others(wish, candidates, fitting) else choice
 
 
 def must_look(wish: Wish, views: Iterable[WorkerView]) -> bool:
     """Whether predictions can change the choice: nothing else has decided it, and there is one."""
     candidates = [Candidate(view) for view in views]
     fitting = _usable(wish, candidates)
-    home = fitting.get(wish.home)
+    home = _home(wish, fitting)
     if wish.pinned or len(fitting) < 2:
         return False
     return not home or (wish.rested and _overloaded(home.view, patient=False) and bool(_free(fitting)))
+
+
+def _home(wish: Wish, fitting: dict[str, Candidate]) -> Candidate | None:
+    return fitting.get(wish.bound) or fitting.get(wish.usual)
+
+
+def _serves_others(wish: Wish, candidates: Sequence[Candidate], fitting: dict[str, Candidate]) -> bool:
+    """Whether the session's worker is well and only does not serve this request's model."""
+    bound = next((each.view for each in candidates if each.view.id == wish.bound), None)
+    return bool(bound and bound.usable and bound.id not in wish.exclude and bound.id not in fitting)
 
 
 def _usable(wish: Wish, candidates: Sequence[Candidate]) -> dict[str, Candidate]:
@@ -118,15 +117,16 @@ def _at_home(wish: Wish, home: Candidate, fitting: dict[str, Candidate]) -> Choi
     others = _free(fitting)
     loses = not wish.looked_up or home.predicted_tokens > _best(others)
     if not (wish.rested and others and _overloaded(home.view, patient=loses)):
-        return Choice(home.view.id, wish.home_why, home.predicted_tokens, _best(fitting))
-    moved = _chosen(wish, others, "moved: its worker is overloaded")
-    return Choice(moved.worker, moved.why, moved.predicted_tokens, _best(fitting))
+        why = "sticky" if home.view.id == wish.bound else "same conversation"
+        return Choice(home.view.id, why, home.predicted_tokens, _best(fitting))
+    found, why = _near(wish, others) or _open(others)
+    return Choice(found.view.id, f"{OVERLOADED}; {why}", found.predicted_tokens, _best(fitting))
 
 
-def _chosen(wish: Wish, fitting: dict[str, Candidate], because: str, for_once: bool = False) -> Choice:
+def _placed(wish: Wish, candidates: Sequence[Candidate], fitting: dict[str, Candidate]) -> Choice:
     found, why = _near(wish, fitting) or _open(fitting)
-    why = f"{because}; {why}" if because else why
-    return Choice(found.view.id, why, found.predicted_tokens, _best(fitting), for_once)
+    left = _left(wish, candidates)
+    return Choice(found.view.id, f"{left}; {why}" if left else why, found.predicted_tokens, _best(fitting))
 
 
 def _near(wish: Wish, fitting: dict[str, Candidate]) -> tuple[Candidate, str] | None:
@@ -181,15 +181,16 @@ def _best(candidates: dict[str, Candidate]) -> int:
     return max((each.predicted_tokens for each in candidates.values()), default=0)
 
 
-def _left(wish: Wish, bound: WorkerView | None) -> str:
-    """Why a session leaves its worker; "" for one that had none."""
+def _left(wish: Wish, candidates: Sequence[Candidate]) -> str:
+    """Why a session is not at its worker; "" for one that has none."""
     if not wish.bound:
         return ""
     if wish.bound in wish.exclude:
         return "moved: its worker did not answer"
-    if bound and bound.alive:
-        return "moved: its worker is draining"
-    return "moved: its worker is gone"
+    bound = next((each.view for each in candidates if each.view.id == wish.bound), None)
+    if not (bound and bound.alive):
+        return "moved: its worker is gone"
+    return "moved: its worker is draining" if bound.draining else "its worker serves another model"
 
 
 def _nobody(wish: Wish, candidates: Sequence[Candidate]) -> CacheError:

@@ -1,0 +1,144 @@
+"""The tokens of a prompt, asked of a worker, since only workers have tokenizers. Without an answer it is guessed."""
+
+import asyncio
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from agentcache.clock import Clock
+from agentcache.errors import CacheError
+from agentcache.router.fleet import WorkerView
+from agentcache.web.fields import Fields
+
+WAIT_S: Final = 0.5
+REST_S: Final = 2.0
+"""How long a worker that failed to answer is not asked again."""
+CACHE_TOKENS: Final = 4_000_000
+_CHAT: Final = ("messages", "tools", "tool_choice", "chat_template_kwargs")
+_ROUTES: Final = {"/v1/completions": ("prompt",), "/v1/chat/completions": _CHAT}
+"""The fields that make the prompt, of the requests that `/tokenize` reads."""
+
+
+class Answer(Protocol):
+    """What came back over HTTP."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+Post = Callable[[str, bytes, Mapping[str, str], float], Awaitable[Answer]]
+"""`post(url, body, headers, timeout_s)`. Errors: CacheError(UPSTREAM_FAILED)."""
+
+
+class _Tokenized(msgspec.Struct):
+    """The part of vLLM's answer that is read."""
+
+    tokens: list[int]
+
+
+@dataclass(slots=True)
+class TokenizingCounts:
+    """How questions went."""
+
+    asked: int = 0
+    failed: int = 0
+    from_cache: int = 0
+
+
+class Tokenizing:
+    """Asks `POST /tokenize` of a worker, waits a bounded time, and remembers the last answers.
+
+    `bearer` is the operator's token of `wire.TagSigner`; "" where workers want none.
+    """
+
+    def __init__(self, post: Post, bearer: str, clock: Clock, wait_s: float = WAIT_S) -> None:
+        self._post = post
+        self._headers = {"content-type": "application/json"}
+        if bearer:
+            self._headers["authorization"] = f"Bearer {bearer}"
+        self._clock = clock
+        self._wait_s = wait_s
+        self._rests_until: dict[str, int] = {}
+        self._known: OrderedDict[bytes, array[int]] = OrderedDict()
+        self._known_tokens = 0
+        self.counts = TokenizingCounts()
+
+    def rests(self, worker: str) -> bool:
+        """Whether a worker failed so lately that it is not asked."""
+        return self._clock.now_ns() < self._rests_until.get(worker, 0)
+
+    async def tokens(self, view: WorkerView, route: str, fields: Fields) -> array[int]:
+        """The prompt's tokens as this worker would compute them; none when nobody can say.
+
+        Nobody is asked about a prompt of fewer bytes than the worker's chunk has tokens: no such prompt is kept.
+
+        Cost  nothing for a prompt of tokens or one asked before; else a call, of `wait_s` at most
+        """
+        given = _given(fields)
+        if given:
+            return given
+        asked = {name: fields.values[name] for name in _ROUTES.get(route, ()) if fields.has(name)}
+        body = _written(asked)
+        if len(body) <= (view.card.grid_tokens if view.card else 0):
+            return array("I")
+        name = hashlib.sha256(f"{view.models}\n".encode() + body).digest()
+        if name in self._known:
+            self.counts.from_cache += 1
+            self._known.move_to_end(name)
+            return self._known[name]
+        found = await self._asked(view, body)
+        self._remember(name, found)
+        return found
+
+    async def _asked(self, view: WorkerView, body: bytes) -> "array[int]":
+        self.counts.asked += 1
+        try:
+            async with asyncio.timeout(self._wait_s):
+                answer = await self._post(f"{view.url}/tokenize", body, self._headers, self._wait_s)
+            if answer.status == 200:
+                return array("I", msgspec.json.decode(answer.body, type=_Tokenized).tokens)
+            if answer.status < 500 and answer.status not in (401, 404):
+                return array("I")  # this prompt is wrong, not the worker
+        except (CacheError, TimeoutError, msgspec.DecodeError, OverflowError):
+            pass
+        self.counts.failed += 1
+        self._rests_until[view.id] = self._clock.now_ns() + int(REST_S * 1e9)
+        return array("I")
+
+    def _remember(self, name: bytes, tokens: "array[int]") -> None:
+        if not 0 < len(tokens) <= CACHE_TOKENS:
+            return
+        self._known[name] = tokens
+        self._known_tokens += len(tokens)
+        while self._known_tokens > CACHE_TOKENS:
+            _, oldest = self._known.popitem(last=False)
+            self._known_tokens -= len(oldest)
+
+
+def _written(asked: Mapping[str, object]) -> bytes:
+    """The question; none for a prompt that cannot be asked for: the worker says what is wrong with it."""
+    try:
+        return msgspec.json.encode(asked) if asked else b""
+    except (OverflowError, RecursionError):
+        return b""
+
+
+def _given(fields: Fields) -> "array[int]":
+    """The tokens of a prompt that is sent as such."""
+    prompt = fields.values.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], list):
+        prompt = prompt[0]
+    if not isinstance(prompt, list) or not all(type(token) is int for token in prompt):
+        return array("I")
+    try:
+        return array("I", prompt)
+    except OverflowError:
+        return array("I")
