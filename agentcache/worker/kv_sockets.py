@@ -1,0 +1,123 @@
+"""Where a worker publishes placement events, and where it replays them."""
+
+import errno
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import zmq
+
+from agentcache.config import Settings
+from agentcache.errors import CacheError, Kind
+
+SEND_LIMIT: Final = 1_000
+"""Messages that wait for one slow subscriber; then it misses some, sees the gap, and asks for a replay."""
+REPLAY_LIMIT: Final = 100
+REQUEST_BYTES: Final = 64
+_ADDRESS: Final = re.compile(
+    r"tcp://.+:(\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])|ipc://.+"
+)
+_EVERYWHERE: Final = {"*", "0.0.0.0", "::"}
+
+
+@dataclass(slots=True)
+class EventSockets:
+    """Bound sockets and the addresses that others connect to. Caller: `close` in the end, from the thread that uses."""
+
+    context: "zmq.Context[zmq.Socket[bytes]]"
+    events: "zmq.Socket[bytes]"
+    replay: "zmq.Socket[bytes]"
+    events_url: str
+    replay_url: str
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.context.closed)
+
+    def close(self) -> None:
+        """At once: what nobody has read yet is lost, as in any other end of a worker."""
+        self.events.close(linger=0)
+        self.replay.close(linger=0)
+        self.context.term()
+        for url in (self.events_url, self.replay_url):
+            if url.startswith("ipc://"):
+                Path(url.removeprefix("ipc://")).unlink(missing_ok=True)
+
+
+def publishes(settings: Settings) -> bool:
+    """Where somebody asked for it, and behind a router."""
+    return bool(settings.kv_events or settings.router_dir or settings.redis_url)
+
+
+def open_sockets(settings: Settings) -> EventSockets:
+    """Bind both sockets: at `kv_events` and beside it, or at free ports of the worker's address.
+
+    Errors  CacheError(BAD_CONFIG) for an address that cannot be had
+    """
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    events, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+    try:
+        for one, limit in ((events, SEND_LIMIT), (replay, REPLAY_LIMIT)):
+            one.set(zmq.SNDHWM, limit)
+        replay.set(zmq.RCVHWM, REPLAY_LIMIT)
+        replay.set(zmq.MAXMSGSIZE, REQUEST_BYTES)
+        replay.set(zmq.ROUTER_MANDATORY, 1)
+        wanted = settings.kv_events or f"tcp://{_numeric(settings.host)}:*"
+        at = _bind(events, wanted)
+        beside = _bind(replay, replay_address(wanted))
+    except CacheError:
+        events.close(linger=0)
+        replay.close(linger=0)
+        context.term()
+        raise
+    host = urlsplit(settings.advertise_url).hostname or ""
+    return EventSockets(context, events, replay, _reachable(at, host), _reachable(beside, host))
+
+
+def replay_address(events: str) -> str:
+    """The next port, or the path with `.replay` behind it; a free port beside a free port."""
+    head, _, port = events.rpartition(":")
+    if not events.startswith("tcp://"):
+        return f"{events}.replay"
+    return f"{head}:{int(port) + 1}" if port.isdigit() and int(port) else f"{head}:*"
+
+
+def _bind(one: "zmq.Socket[bytes]", address: str) -> str:
+    """The address that it got."""
+    one.set(zmq.IPV6, int("[" in address))
+    try:
+        if not _ADDRESS.fullmatch(address):
+            raise zmq.ZMQError(errno.EINVAL)
+        one.bind(address)
+    except zmq.ZMQError as error:
+        raise CacheError(
+            Kind.BAD_CONFIG,
+            f"cannot publish events at {address} ({error.strerror}); kv_events is tcp://IP:PORT with two free "
+            "ports in a row, or ipc://PATH",
+        ) from None
+    return one.get_string(zmq.LAST_ENDPOINT)
+
+
+def _reachable(bound: str, advertised: str) -> str:
+    """What to connect to: an address for every interface becomes the one that the worker is told to advertise."""
+    if not bound.startswith("tcp://"):
+        return bound
+    host, _, port = bound.removeprefix("tcp://").rpartition(":")
+    if host.strip("[]") not in _EVERYWHERE:
+        return bound
+    named = advertised or "127.0.0.1"
+    return f"tcp://[{named}]:{port}" if ":" in named else f"tcp://{named}:{port}"
+
+
+def _numeric(host: str) -> str:
+    """ZeroMQ binds to addresses, not to names. Errors: BAD_CONFIG."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][4][0]
+    except OSError as error:
+        raise CacheError(
+            Kind.BAD_CONFIG, f"cannot listen on {host} ({error}); choose another with --host"
+        ) from None
+    return f"[{found}]" if ":" in str(found) else str(found)
