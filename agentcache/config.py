@@ -211,7 +211,29 @@ class LinkSettings(_Group):
     )
 
 
-class EngineSettings(TierSettings, SessionSettings, CacheSettings, ModelSettings):
+class ComputingSettings(_Group):
+    """What computes: a model, or nothing at all."""
+
+    engine: Literal["transformers", "accounting"] = Field(
+        default="transformers",
+        description="transformers computes with the model; accounting computes nothing: the same scheduler and cache "
+        "over slots without bytes, answers taken from the requests or made up",
+    )
+    accounting_prefill_tokens_per_s: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="prompt tokens a second that the accounting engine lets pass for; 0: no time passes",
+    )
+    accounting_decode_tokens_per_s: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="tokens a second of each answer that it lets pass for, however many run at once; 0: no time passes",
+    )
+
+
+class EngineSettings(ComputingSettings, TierSettings, SessionSettings, CacheSettings, ModelSettings):
     """What an engine is built from."""
 
     max_running: int = Field(default=8, ge=1, le=1024, description="requests decoded in one batch")
@@ -220,6 +242,25 @@ class EngineSettings(TierSettings, SessionSettings, CacheSettings, ModelSettings
     prefill_tokens: int = Field(
         default=512, ge=1, description="prompt tokens computed between two decode steps"
     )
+
+    @model_validator(mode="after")
+    def _engine_can(self) -> "EngineSettings":
+        for fault in _engine_faults(self):
+            raise ValueError(fault)
+        return self
+
+
+def _engine_faults(engine: EngineSettings) -> Iterator[str]:
+    """What was said that the chosen engine has no use for."""
+    if engine.engine == "accounting":
+        if engine.l3 != "none":
+            yield f"the accounting engine has no bytes to store, and l3 is {engine.l3}; leave l3 out"
+        if engine.device != "cpu":
+            yield f"the accounting engine computes on no device, and device is {engine.device}; leave device out"
+        return
+    for name in ("accounting_prefill_tokens_per_s", "accounting_decode_tokens_per_s"):
+        if getattr(engine, name):
+            yield f"{name} is for engine=accounting, and engine is {engine.engine}; leave {name} out"
 
 
 class Settings(LinkSettings, EngineSettings):

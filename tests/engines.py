@@ -7,8 +7,8 @@ from typing import TypeVar
 from agentcache.clock import Clock, SystemClock
 from agentcache.config import EngineSettings
 from agentcache.engine.api import Admitted, Event, Finished, GenerateRequest, Token
-from agentcache.engine.build import NamedModel, assemble
 from agentcache.engine.engine import Engine
+from agentcache.engine.loading import NamedModel, assemble
 from agentcache.types import SessionId, SessionTag
 from tests.chosen import CORE
 from tests.zoo import ZOO

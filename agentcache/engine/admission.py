@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agentcache.engine.api import EngineInfo, GenerateRequest, Sampling
+from agentcache.engine.api import ACCOUNTING, EngineInfo, GenerateRequest, Sampling
 from agentcache.engine.publish import PublishPolicy
 from agentcache.errors import CacheError, Kind
 from agentcache.types import ComponentName
@@ -24,6 +24,7 @@ class AdmissionRules:
         if not request.tokens:
             raise CacheError(Kind.EMPTY_PROMPT, "the prompt has no tokens; send at least one")
         self._check_numbers(request)
+        self._check_engine(request)
         check_sampling(request.sampling)
         prompt = len(request.tokens)
         if prompt + request.max_tokens > self.info.context_tokens:
@@ -40,9 +41,22 @@ class AdmissionRules:
             raise CacheError(Kind.BAD_REQUEST, "max_tokens must be at least 1", max_tokens=request.max_tokens)
         if not 0 <= request.user_end_tokens <= len(request.tokens):
             raise CacheError(Kind.BAD_REQUEST, "user_end_tokens must lie inside the prompt")
-        if min(request.tokens) < 0 or max(request.tokens) >= self.info.vocab_size:
+        named = (*request.tokens, *(request.output or ()))
+        if min(named) < 0 or max(named) >= self.info.vocab_size:
             raise CacheError(
                 Kind.BAD_REQUEST, f"token ids must lie in [0, {self.info.vocab_size}), the model's vocabulary"
+            )
+
+    def _check_engine(self, request: GenerateRequest) -> None:
+        """An engine that computes chooses its own words; one that does not has no logits."""
+        computes = self.info.engine != ACCOUNTING
+        if computes and request.output is not None:
+            raise CacheError(
+                Kind.BAD_REQUEST, "this engine computes its answers; only the accounting engine is told them"
+            )
+        if request.digest_logits and not computes:
+            raise CacheError(
+                Kind.BAD_REQUEST, "the accounting engine computes no logits, so there is no digest of them"
             )
 
     def _check_pools(self, prompt: int) -> None:

@@ -7,6 +7,9 @@ from agentcache.errors import CacheError
 from agentcache.stats import CachedTokens as CachedTokens
 from agentcache.types import ComponentName, Miss, SessionId, SessionState, SessionTag
 
+ACCOUNTING = "accounting"
+"""The setting's name of the engine that computes nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -27,7 +30,8 @@ class GenerateRequest:
     `tokens` is the whole prompt; `user_end_tokens` the length of its part up to and including the last user message
     (0: unknown), where an edited turn lands. A token of `stop_tokens` ends the turn and is not emitted. With
     `reuse` False the request runs on the same chunk grid without reading or writing the cache (cold comparison).
-    `digest_logits` asks for `Finished.first_logits`.
+    `digest_logits` asks for `Finished.first_logits`. `output` is what the accounting engine will say, to its end or to
+    `max_tokens` (None: it makes something up); one that computes refuses it.
     """
 
     request_id: str
@@ -41,6 +45,7 @@ class GenerateRequest:
     reuse: bool = True
     priority: int = 0
     digest_logits: bool = False
+    output: tuple[int, ...] | None = None
 
 
 class FinishReason(StrEnum):
@@ -135,10 +140,11 @@ class PoolInfo:
 class EngineInfo:
     """What an engine serves and with what; for the start banner and /v1/models.
 
-    `reuse` and `reason` are the load-time probe's verdict. `core` is the tree core that runs, by the setting's name.
-    `random_weights` means that answers are noise.
+    `engine` is what computes, by the setting's name. `reuse` and `reason` are the load-time probe's verdict. `core` is
+    the tree core that runs, by the setting's name. `random_weights` means that answers are noise.
     """
 
+    engine: str
     model: str
     components: tuple[str, ...]
     reuse: str

@@ -8,6 +8,7 @@ from agentcache.clock import Clock
 from agentcache.config import EngineSettings
 from agentcache.engine.bell import Bell
 from agentcache.engine.runner import Runner
+from agentcache.engine.sizing import MIB, host_slots
 from agentcache.errors import CacheError, Kind
 from agentcache.pools.buffers import SlotTensors
 from agentcache.prefetch import PrefetchPolicy, PrefetchRules
@@ -22,7 +23,6 @@ from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.objects import HEADER
 from agentcache.types import MAMBA, ComponentName, ComponentSpec, PoolName, TierName
 
-MIB = 2**20
 LEAST_OBJECTS = 16
 """An external store that cannot hold so many pages is a mistake."""
 
@@ -71,28 +71,6 @@ def engine_tiers(
     pools: dict[PoolName, SlotBytes] = {PoolName(name, TierName.DEVICE): one for name, one in near.items()}
     pools |= {PoolName(name, TierName.HOST): one for name, one in far.items()}
     return EngineTiers(pools, slots, settings, clock, Bell())
-
-
-def host_slots(
-    specs: tuple[ComponentSpec, ...], sizes: Mapping[ComponentName, int], host_mib: float
-) -> dict[ComponentName, int]:
-    """Host slots of each component: the device's proportions, in `host_mib` MiB. None for a model without bytes.
-
-    Errors  BAD_CONFIG when a pool would get none
-    """
-    device_bytes = sum(sizes[spec.name] * spec.slot_bytes for spec in specs)
-    if not device_bytes:
-        return {}
-    share = host_mib * MIB / device_bytes
-    slots = {spec.name: int(sizes[spec.name] * share) for spec in specs}
-    if not all(slots.values()):
-        least = device_bytes / min(sizes[spec.name] for spec in specs)
-        raise CacheError(
-            Kind.BAD_CONFIG,
-            f"host_mib of {host_mib:g} leaves a pool without a slot; raise it to {least / MIB:.1f} or more, or leave "
-            "it out for no host tier",
-        )
-    return slots
 
 
 def layout_of(tiers: EngineTiers, specs: tuple[ComponentSpec, ...]) -> str:

@@ -17,8 +17,8 @@ from agentcache.bench.ttft import Shape, measure
 from agentcache.build import open_store
 from agentcache.clock import SystemClock
 from agentcache.config import EngineSettings
-from agentcache.engine.build import NamedModel, assemble
 from agentcache.engine.engine import Engine
+from agentcache.engine.loading import NamedModel, assemble
 from agentcache.errors import CacheError, Kind
 from tests.chosen import CORE
 from tests.engines import GRID, small_engine

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from agentcache.config import EngineSettings
-from agentcache.engine import build
+from agentcache.engine import loading
 from agentcache.engine.adapter import build_random, load_model, make_config
 from agentcache.engine.api import Finished, FinishReason
-from agentcache.engine.build import build_engine, load_tokenizer_for, locate
+from agentcache.engine.build import build_engine, load_tokenizer_for
+from agentcache.engine.loading import locate
 from agentcache.engine.models import BUILT_IN, CONTEXT_TOKENS
 from agentcache.engine.tokenizer import ASSETS, load_tokenizer, packed_tokenizer
 from agentcache.errors import CacheError, Kind
@@ -88,7 +89,7 @@ def test_a_model_that_is_nowhere(tmp_path: Path) -> None:
 def test_smollm2_without_its_packages_says_what_to_run(
     packages: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "SMOLLM2_PACKAGES", packages)
+    monkeypatch.setattr(loading, "SMOLLM2_PACKAGES", packages)
     with pytest.raises(CacheError, match="make smollm2") as missing:
         locate("smollm2")
     assert missing.value.kind is Kind.BAD_CHECKPOINT

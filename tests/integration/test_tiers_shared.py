@@ -12,8 +12,8 @@ import torch
 from agentcache import keys
 from agentcache.clock import SystemClock
 from agentcache.config import EngineSettings
-from agentcache.engine.build import NamedModel, assemble
 from agentcache.engine.engine import Engine
+from agentcache.engine.loading import NamedModel, assemble
 from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.faulty import Call, FaultyStore
 from agentcache.tiers.stores.file import open_file_store

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentcache.engine.tiers import host_slots
+from agentcache.engine.sizing import host_slots
 from agentcache.errors import Kind
 from agentcache.tiers.api import Presence
 from agentcache.types import FULL, MAMBA, SWA, TierName, full_spec, mamba_spec
