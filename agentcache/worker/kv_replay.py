@@ -119,6 +119,7 @@ class Replays:
             if seq == END_SEQ:
                 return False
             reader.next_seq, reader.since_ns = seq + 1, now_ns
+            self.snapshots += payload is self._kept[1]
         return True
 
     def _next(self, seq: int) -> tuple[bytes, int, bytes]:
@@ -130,5 +131,4 @@ class Replays:
         last = journal.next_seq - 1
         if self._kept[0] != last:
             self._kept = (last, self._snapshot())
-        self.snapshots += 1
         return self._topic, last, self._kept[1]
