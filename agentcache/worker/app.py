@@ -91,6 +91,7 @@ class InfoRoutes:
             "owned_by": "agentcache",
             "max_model_len": info.context_tokens,
             "agentcache": {
+                "engine": info.engine,
                 "components": list(info.components),
                 "reuse": info.reuse,
                 "reason": info.reason,

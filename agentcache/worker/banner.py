@@ -3,8 +3,8 @@
 import shlex
 
 from agentcache.config import TierSettings, without_password
-from agentcache.engine.api import EngineInfo, PoolInfo
-from agentcache.engine.runner import ReuseClass
+from agentcache.engine.api import ACCOUNTING, EngineInfo, PoolInfo
+from agentcache.engine.capability import ReuseClass
 from agentcache.stats import CacheStats, PoolUse
 from agentcache.types import TierName
 from agentcache.views import ABSENT, ExternalStatus
@@ -17,8 +17,7 @@ def banner(info: EngineInfo, url: str, tiers: str) -> str:
     Ends with the parsable `listening on URL`.
     """
     rows = {
-        "model": f"{info.model}, {info.parameters / 1e6:.1f}M parameters, {info.dtype} on {info.device}, "
-        f"context {info.context_tokens:,} tokens",
+        "model": _model(info),
         "components": " + ".join(info.components),
         "reuse": _reuse(info),
         "pools": "; ".join(_pool(pool) for pool in info.pools),
@@ -26,12 +25,20 @@ def banner(info: EngineInfo, url: str, tiers: str) -> str:
         "core": info.core,
         "grid": f"pages of {info.page_tokens} tokens, prefill chunks of {info.grid_tokens}",
     }
+    if info.engine == ACCOUNTING:
+        rows["note"] = "accounting engine: answers are made up or taken from the request, the cache is real"
     if info.random_weights:
         rows["note"] = "the weights are random: answers are noise, caching and timing are real"
     lines = [f"  {name:<11} {text}" for name, text in rows.items() if text]
     return "\n".join(
         ["agentcache worker", *lines, f"  try         {_curl(info, url)}", f"listening on {url}"]
     )
+
+
+def _model(info: EngineInfo) -> str:
+    what = "an account of it" if info.engine == ACCOUNTING else f"{info.parameters / 1e6:.1f}M parameters"
+    where = "" if info.engine == ACCOUNTING else f" on {info.device}"
+    return f"{info.model}, {what}, {info.dtype}{where}, context {info.context_tokens:,} tokens"
 
 
 def _reuse(info: EngineInfo) -> str:

@@ -9,7 +9,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from agentcache.engine.api import Admitted, GenerateRequest
-from agentcache.engine.runner import ReuseClass
+from agentcache.engine.capability import ReuseClass
 from agentcache.errors import CacheError
 from agentcache.stats import CachedTokens
 from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
@@ -29,7 +29,7 @@ from agentcache.worker.headers import (
 from agentcache.worker.messages import chat_of_messages
 from agentcache.worker.messages_shape import MessagesShape
 from agentcache.worker.metrics import Facts
-from agentcache.worker.prompts import Prompted, chat_prompt, text_prompt
+from agentcache.worker.prompts import Prompted, chat_prompt, read_prompt, text_prompt
 from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece, Reading, read_turn
 from agentcache.worker.responses import chat_of_response
 from agentcache.worker.responses_shape import ResponsesShape
@@ -189,13 +189,13 @@ class GenerateEndpoint:
         identity = read_identity(headers, fields)
         fields = self._api.translate(fields)
         self._worker.unknown.report(fields)
-        prompted = await asyncio.to_thread(self._api.prompt, self._worker, fields)
+        prompted = await asyncio.to_thread(read_prompt, self._api.prompt, self._worker, fields)
         options = prompted.options
         request_id = self._worker.new_id()
         request = GenerateRequest(
             request_id=request_id,
             tokens=prompted.tokens,
-            max_tokens=self._worker.max_tokens(options.max_tokens, len(prompted.tokens)),
+            max_tokens=_max_tokens(self._worker, prompted),
             sampling=options.sampling,
             stop_tokens=() if options.ignore_eos else self._worker.tokenizer.stop_tokens,
             session=identity.tag,
@@ -204,6 +204,7 @@ class GenerateEndpoint:
             reuse=options.reuse and headers.flag(REUSE, default=True),
             priority=options.priority,
             digest_logits=options.digest,
+            output=prompted.output,
         )
         shape = self._api.shape(self._worker, request_id, options.token_ids)
         return Asked(request, identity, prompted, shape)
@@ -259,6 +260,14 @@ class GenerateEndpoint:
             first_token_ms=round(facts.first_token_s * 1e3, 1),
             total_ms=round(facts.total_s * 1e3, 1),
         )
+
+
+def _max_tokens(worker: Worker, prompted: Prompted) -> int:
+    """What to generate at most; an answer that the request says is said to its end unless the request limits it."""
+    asked = prompted.options.max_tokens
+    if prompted.output is not None:
+        asked = asked or len(prompted.output) + 1
+    return worker.max_tokens(asked, len(prompted.tokens))
 
 
 def _reading(worker: Worker, prompted: Prompted) -> Reading:

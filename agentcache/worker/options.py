@@ -66,7 +66,10 @@ _KNOWN: Final = frozenset(_UNSUPPORTED) | {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The common part of a request. `max_tokens` 0 means that the client left it to the worker."""
+    """The common part of a request. `max_tokens` 0 means that the client left it to the worker.
+
+    `output` is what an engine that computes nothing will answer, text or token ids; None: not said.
+    """
 
     max_tokens: int
     sampling: Sampling
@@ -78,6 +81,7 @@ class Options:
     digest: bool
     reuse: bool
     priority: int
+    output: str | tuple[int, ...] | None = None
 
 
 def read_options(fields: Fields) -> Options:
@@ -98,6 +102,7 @@ def read_options(fields: Fields) -> Options:
         digest=extension.flag("logits_digest"),
         reuse=extension.flag("reuse", default=True),
         priority=fields.whole("priority", 0, -(2**31), 2**31 - 1),
+        output=_output(extension),
     )
 
 
@@ -143,6 +148,20 @@ def _sampling(fields: Fields) -> Sampling:
 def _max_tokens(fields: Fields) -> int:
     name = "max_completion_tokens" if fields.has("max_completion_tokens") else "max_tokens"
     return fields.whole(name, 0, low=1)
+
+
+def _output(extension: Fields) -> str | tuple[int, ...] | None:
+    """`agentcache.output` or `agentcache.output_tokens`; an empty one is an answer, too."""
+    if extension.has("output") and extension.has("output_tokens"):
+        raise extension.wrong("output_tokens", "left out where there is an output")
+    if extension.has("output"):
+        return extension.text("output")
+    if not extension.has("output_tokens"):
+        return None
+    tokens = extension.array("output_tokens")
+    if not all(type(token) is int and token >= 0 for token in tokens):
+        raise extension.wrong("output_tokens", "an array of token ids")
+    return tuple(token for token in tokens if isinstance(token, int))
 
 
 def _stops(fields: Fields) -> tuple[str, ...]:

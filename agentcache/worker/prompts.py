@@ -1,8 +1,11 @@
 """From a request's body to tokens: the only place where the worker uses the tokenizer to encode."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from agentcache.engine.api import ACCOUNTING
 from agentcache.web.fields import Fields
+from agentcache.web.status import refuse
 from agentcache.worker.chat import ChatRequest, read_chat
 from agentcache.worker.completion import CompletionRequest, read_completion
 from agentcache.worker.context import Worker
@@ -11,13 +14,41 @@ from agentcache.worker.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A prompt in tokens. `user_end_tokens` is where its last user message ends."""
+    """A prompt in tokens. `user_end_tokens` is where its last user message ends.
+
+    `output` is the answer, where the request says it.
+    """
 
     tokens: tuple[int, ...]
     user_end_tokens: int
     options: Options
     parse_calls: bool = False
     one_call: bool = False
+    output: tuple[int, ...] | None = None
+
+
+def read_prompt(prompt: Callable[[Worker, Fields], Prompted], worker: Worker, fields: Fields) -> Prompted:
+    """A request's prompt, and its answer where the engine is told it. Cost: as `chat_prompt`.
+
+    Errors   as `prompt`; CacheError(BAD_REQUEST) for a field that this worker's engine has no use for
+    """
+    prompted = prompt(worker, fields)
+    return replace(prompted, output=_output(worker, prompted.options))
+
+
+def _output(worker: Worker, options: Options) -> tuple[int, ...] | None:
+    computes = worker.info.engine != ACCOUNTING
+    if options.digest and not computes:
+        raise refuse(
+            "agentcache.logits_digest needs an engine that computes logits", "agentcache.logits_digest"
+        )
+    if options.output is None:
+        return None
+    text = isinstance(options.output, str)
+    if computes:
+        param = f"agentcache.{'output' if text else 'output_tokens'}"
+        raise refuse(f"{param} is for workers of --engine {ACCOUNTING}; this one computes its answers", param)
+    return worker.tokenizer.encode(options.output) if isinstance(options.output, str) else options.output
 
 
 def chat_prompt(worker: Worker, fields: Fields) -> Prompted:
