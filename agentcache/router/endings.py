@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -13,6 +13,7 @@ RETRY_S: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0)
 PENDING: Final = 20_000
 """Requests that may wait for a store that is down; what comes beyond them is left to that lease."""
 
+Told = TypeVar("Told")
 Pause = Callable[[float], Awaitable[None]]
 
 
@@ -34,17 +35,16 @@ class Endings:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def insist(self, call: Callable[[], Awaitable[object]]) -> bool:
-        """Repeat a call of the store that may be sent again, until it answers; whether it did."""
+    async def insist(self, call: Callable[[], Awaitable[Told]]) -> tuple[Told, ...]:
+        """Repeat a call of the store that may be sent again, until it answers; () if it never did."""
         for pause_s in (*RETRY_S, 0.0):
             try:
-                await call()
-                return True
+                return (await call(),)
             except CacheError as error:
                 if error.kind is not Kind.STORE_FAILED or not pause_s or self._retrying >= PENDING:
-                    return False
+                    return ()
             await self._wait(pause_s)
-        return False
+        return ()
 
     async def drained(self, timeout_s: float) -> None:
         """Wait for what is left, at most so long; then drop it."""

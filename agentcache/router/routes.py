@@ -7,7 +7,7 @@ from typing import Final
 
 from agentcache.errors import CacheError
 from agentcache.web.reply import Json
-from agentcache.web.status import HTTP_STATUS, error_answer
+from agentcache.web.status import HTTP_STATUS, error_answer, error_body
 
 _ANTHROPIC_TYPES: Final = {
     400: "invalid_request_error",
@@ -29,12 +29,24 @@ def openai_error(error: CacheError, _request_id: str) -> Json:
 
 def anthropic_error(error: CacheError, request_id: str) -> Json:
     """The body of an error as Anthropic's clients read it."""
-    status = HTTP_STATUS[error.kind]
-    fallback = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
     told = openai_error(error, request_id)["error"]
     assert isinstance(told, dict)
-    inner = {"type": _ANTHROPIC_TYPES.get(status, fallback), "message": told["message"]}
+    return _anthropic(HTTP_STATUS[error.kind], told["message"], request_id)
+
+
+def http_error(path: str, status: int, message: str, code: str) -> Json:
+    """The body of an error that is no `CacheError`, as the clients of its path read it."""
+    return _anthropic(status, message, "") if _is_anthropics(path) else error_body(status, message, code)
+
+
+def _anthropic(status: int, message: str, request_id: str) -> Json:
+    fallback = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
+    inner = {"type": _ANTHROPIC_TYPES.get(status, fallback), "message": message}
     return {"type": "error", "error": inner, "request_id": request_id}
+
+
+def _is_anthropics(path: str) -> bool:
+    return path == "/v1/messages" or path.startswith("/v1/messages/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +70,5 @@ PASSED: Final = (
 
 
 def error_body_of(path: str) -> ErrorBody:
-    """How errors look at a path, known or not."""
-    return anthropic_error if path.startswith("/v1/messages") else openai_error
+    """How a `CacheError` looks at a path, known or not."""
+    return anthropic_error if _is_anthropics(path) else openai_error

@@ -84,6 +84,13 @@ class RouterSettings(BaseModel):
     reopen_after_s: float = Field(
         default=60.0, ge=0, description="seconds after a close from which a request opens the session again"
     )
+    worker_s: float = Field(
+        default=5.0, gt=0, description="seconds without a heartbeat after which a worker is not alive"
+    )
+    refresh_s: float = Field(default=0.5, gt=0, le=60, description="seconds between two looks at the workers")
+    sweep_s: float = Field(
+        default=0.5, gt=0, le=60, description="seconds between two looks for idle sessions"
+    )
     grace_s: float = Field(default=5.0, ge=0, description="seconds for streams to end after SIGTERM")
     log_format: Literal["text", "json"] = Field(
         default="text", description="one line a request, as text or JSON"

@@ -4,7 +4,7 @@ enter ──► Standing ──► settle (who has the session now) ──► �
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
@@ -16,11 +16,9 @@ from agentcache.router.identity import Identity
 from agentcache.router.tenants import Tenant
 from agentcache.store.api import (
     Done,
-    Opening,
-    OpenVerdict,
     Placed,
     SessionRef,
-    SessionStore,
+    Store,
     Tagged,
     TagVerdict,
     Use,
@@ -30,6 +28,7 @@ from agentcache.types import SessionState
 STORE_PAUSE_NS: Final = 1_000_000_000
 """After a call that failed the store is left alone for so long, so that requests do not queue up behind it."""
 STORE_DOWN: Final = "session store unavailable"
+CLOSED_WHY: Final = "session closed: served without a reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,18 @@ class Standing:
     @property
     def named(self) -> bool:
         return bool(self.ref.session)
+
+
+AfterEnd = Callable[[SessionRef, int, str], Awaitable[None]]
+"""Session, generation and worker of a request that ended after its session."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRules:
+    """`serve`: without a store requests are served without their sessions, else refused."""
+
+    serve: bool
+    ended_late: AfterEnd
 
 
 class StoreState:
@@ -82,14 +93,18 @@ class Standings:
     """The session side of every request of a router."""
 
     def __init__(
-        self, store: SessionStore, state: StoreState, bindings: Bindings, endings: Endings, serve: bool
+        self,
+        store: Store,
+        state: StoreState,
+        bindings: Bindings,
+        endings: Endings,
+        rules: StandingRules,
     ) -> None:
-        """`serve`: without a store requests are served without their sessions, else refused."""
         self._store = store
         self._state = state
-        self._bindings = bindings
         self._endings = endings
-        self._serve = serve
+        self._rules = rules
+        self.bindings = bindings
 
     async def enter(self, request_id: str, tenant: Tenant, identity: Identity, only: str) -> Standing:
         """Take a request in. `only`: the single worker that there is, "" where there is a choice.
@@ -123,14 +138,17 @@ class Standings:
         """
         tagged = standing.tagged
         if tagged.worker == worker:
-            self._bindings.learn(standing.ref, worker)
+            self.bindings.learn(standing.ref, worker)
             return standing
         try:
             placed = await self._store.assign(standing.ref, tagged.generation, tagged.placement, worker)
         except CacheError:
             self._state.failed()
             raise
-        self._bindings.learn(standing.ref, placed.worker)
+        if placed.generation != tagged.generation:  # closed since, or opened again
+            self.bindings.forget(standing.ref)
+            return self.unreferenced(standing, SessionState.CLOSED, CLOSED_WHY)
+        self.bindings.learn(standing.ref, placed.worker)
         return _placed(standing, placed)
 
     def unreferenced(self, standing: Standing, state: str, why: str) -> Standing:
@@ -143,19 +161,12 @@ class Standings:
         The session's generation rises until it is as high.
         """
         self.leave(standing, "", registered=False)
-        retried = f"{standing.request_id}.again"
-        found = await self.enter(retried, tenant, identity, "")
+        found = await self.enter(f"{standing.request_id}.again", tenant, identity, "")
         if not found.referenced or found.tagged.generation >= at_least:
             return found
-        try:
-            opened = await self._store.open(found.ref, Opening(fence=True))
-        finally:
-            self.leave(found, "", registered=False)
-        if opened.verdict is not OpenVerdict.FENCED or opened.generation < at_least:
-            raise _refused(
-                Kind.SESSION_STALE, "the session's worker knows a later generation; try again", found
-            )
-        return await self.enter(f"{retried}.raised", tenant, identity, "")
+        self.leave(found, "", registered=False)
+        await self._store.raise_above(found.ref, at_least)
+        return await self.enter(f"{standing.request_id}.raised", tenant, identity, "")
 
     def leave(self, standing: Standing, worker: str, registered: bool) -> None:
         """End a request, in the background. `worker`: who served it last, "" where nobody did."""
@@ -171,8 +182,11 @@ class Standings:
             tagged.placement,
             registered and standing.referenced,
         )
-        if not await self._endings.insist(lambda: self._store.done(standing.ref, told)):
+        answers = await self._endings.insist(lambda: self._store.done(standing.ref, told))
+        if not answers:
             self._state.failed()
+        elif not answers[0] and worker and standing.referenced:
+            await self._rules.ended_late(standing.ref, tagged.generation, worker)
 
     async def _tag(self, ref: SessionRef, use: Use) -> Tagged:
         """The store's word. A client that leaves meanwhile leaves a request behind that has to be ended, too."""
@@ -197,7 +211,7 @@ class Standings:
             raise error
         if self._state.up:
             self._state.failed()
-        if use.strict or use.fence is not None or not self._serve:
+        if use.strict or use.fence is not None or not self._rules.serve:
             raise error
         return Standing(
             use.request_id,
@@ -206,12 +220,12 @@ class Standings:
             referenced=False,
             state=SessionState.NONE,
             why=STORE_DOWN,
-            bound=self._bindings.find(ref),
+            bound=self.bindings.find(ref),
         )
 
     def _judged(self, ref: SessionRef, use: Use, tagged: Tagged) -> Standing:
         if tagged.verdict is TagVerdict.CLOSED:
-            self._bindings.forget(ref)
+            self.bindings.forget(ref)
         insisting = use.strict or use.fence is not None
         state, why = _words(tagged.verdict)
         standing = Standing(
@@ -235,16 +249,15 @@ class Standings:
 
 
 def _placed(standing: Standing, placed: Placed) -> Standing:
-    generation = placed.generation or standing.tagged.generation
-    tagged = replace(standing.tagged, worker=placed.worker, placement=placed.placement, generation=generation)
-    return replace(standing, tagged=tagged, generation=generation, bound=placed.worker)
+    tagged = replace(standing.tagged, worker=placed.worker, placement=placed.placement)
+    return replace(standing, tagged=tagged, bound=placed.worker)
 
 
 def _words(verdict: TagVerdict) -> tuple[str, str]:
     """State and why of an answer where the router knows better than the worker."""
     return {
         TagVerdict.EXPIRED: (str(SessionState.EXPIRED), ""),
-        TagVerdict.CLOSED: (str(SessionState.CLOSED), "session closed: served without a reference"),
+        TagVerdict.CLOSED: (str(SessionState.CLOSED), CLOSED_WHY),
         TagVerdict.LIMITED: (str(SessionState.NONE), "session limit: served without a reference"),
     }.get(verdict, ("", ""))
 

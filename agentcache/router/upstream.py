@@ -43,6 +43,7 @@ class Failure(StrEnum):
 
     UNSENT = "unsent"  # no connection: nothing was sent
     BROKEN = "broken"  # the connection ended before an answer began: it may have been computed
+    SILENT = "silent"  # the worker stopped to be heard while it owed an answer
     GARBAGE = "garbage"  # what came is not HTTP
 
 

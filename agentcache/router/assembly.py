@@ -1,0 +1,88 @@
+"""Puts a router together from its parts; the only place that chooses them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentcache.clock import Clock
+from agentcache.router.bindings import Bindings
+from agentcache.router.choosing import Chooser, Sources
+from agentcache.router.closing import Closer
+from agentcache.router.context import Router
+from agentcache.router.endings import Endings
+from agentcache.router.feed import Feeds
+from agentcache.router.fleet import FleetView
+from agentcache.router.index import PrefixIndex
+from agentcache.router.metrics import RouterMetrics
+from agentcache.router.probing import prober
+from agentcache.router.settings import RouterSettings
+from agentcache.router.sglang import PlainServers
+from agentcache.router.standing import StandingRules, Standings, StoreState
+from agentcache.router.tenants import Tenants
+from agentcache.router.tokenizing import Tokenizing
+from agentcache.router.upstream import Upstreams
+from agentcache.store.api import Store, StoreRules
+from agentcache.wire import TagSigner
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a router has from outside: time, and what is random. `now_ms` is Unix time."""
+
+    clock: Clock
+    now_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    jitter: Callable[[], float]
+
+
+def store_rules(settings: RouterSettings) -> StoreRules:
+    """What the settings say to the store."""
+    return StoreRules(
+        ttl_s=settings.ttl_s, reopen_after_s=settings.reopen_after_s, worker_s=settings.worker_s
+    )
+
+
+def make_router(
+    settings: RouterSettings,
+    store: Store,
+    secret: bytes,
+    tenants: Tenants,
+    world: World,
+    metrics: RouterMetrics | None = None,
+) -> Router:
+    """A router over a store that is there already.
+
+    Caller  runs `create_app`'s lifespan, or `Background`, in the loop that serves
+    """
+    router_id, signer, upstream = world.new_id(), TagSigner(secret), Upstreams()
+    fleet = FleetView(settings.upstreams, prober(upstream), salt=router_id)
+    plain = PlainServers(fleet.find, upstream.post)
+    closer = Closer(store, router_id, world.new_id, plain, settings.close_wait_s)
+    state = StoreState(world.clock, lambda: not fleet.store_down)
+    endings = Endings()
+    rules = StandingRules(settings.without_store == "serve", closer.close_plain)
+    standings = Standings(store, state, Bindings(world.clock, settings.bindings_s), endings, rules)
+    return Router(
+        store=store,
+        signer=signer,
+        fleet=fleet,
+        chooser=_chooser(fleet, upstream, signer, world),
+        tenants=tenants,
+        closer=closer,
+        upstream=upstream,
+        standings=standings,
+        store_state=state,
+        endings=endings,
+        settings=settings,
+        router_id=router_id,
+        clock=world.clock,
+        now_ms=world.now_ms,
+        new_id=world.new_id,
+        jitter=world.jitter,
+        metrics=metrics or RouterMetrics(),
+    )
+
+
+def _chooser(fleet: FleetView, upstream: Upstreams, signer: TagSigner, world: World) -> Chooser:
+    index = PrefixIndex()
+    tokenizing = Tokenizing(upstream.post, signer.bearer(), world.clock)
+    return Chooser(Sources(fleet, index, Feeds(index, world.now_ms), tokenizing, world.clock))

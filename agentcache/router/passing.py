@@ -1,0 +1,233 @@
+"""One request from the choice of its worker to the end of its answer, with other workers before the first byte.
+
+settle ──► send ──┬─► answer: relay ──► leave
+  ▲               ├─► no answer, full, draining: another worker
+  └───────────────┴─► the worker knows a later generation: tag again
+"""
+
+import asyncio
+from http import HTTPStatus
+from typing import Final
+
+from agentcache import wire
+from agentcache.errors import CacheError, Kind
+from agentcache.router.context import Router
+from agentcache.router.forwarding import OURS, answer_headers
+from agentcache.router.metrics import Facts
+from agentcache.router.relay import Relay
+from agentcache.router.request import Request, said, written
+from agentcache.router.settling import Settled, Settling
+from agentcache.router.standing import Standing
+from agentcache.router.upstream import Answer, Failure, NoAnswer
+from agentcache.types import SessionState
+
+SILENT_LOOKS: Final = 4
+"""Looks at the fleet in a row at which a worker that owes an answer is not alive, before it is given up."""
+_REGISTERED: Final = frozenset({"", SessionState.OPEN, SessionState.EXPIRED})
+
+
+class Passing:
+    """The course of one request. `tried` are workers not to ask again."""
+
+    def __init__(
+        self, router: Router, request: Request, standing: Standing, relay: Relay, facts: Facts
+    ) -> None:
+        self._router = router
+        self._request = request
+        self._settling = Settling(router, request, standing)
+        self._relay = relay
+        self._facts = facts
+        self._tried: set[str] = set()
+        self._asked_twice: set[str] = set()
+        self._last = NoAnswer(Failure.UNSENT, "none was left to ask")
+        self._tagged_again = False
+        self._worker = ""
+        self._registered = False
+
+    async def run(self) -> None:
+        """Errors: CacheError before the first byte; UPSTREAM_FAILED after it when the answer broke off."""
+        try:
+            for number in range(1, self._router.settings.attempts + 1):
+                self._facts.attempts = number
+                if await self._attempt(number):
+                    return
+            raise self._given_up()
+        finally:
+            self._router.standings.leave(self._settling.standing, self._worker, self._registered)
+
+    @property
+    def standing(self) -> Standing:
+        """How the request stands to its session now."""
+        return self._settling.standing
+
+    async def _attempt(self, number: int) -> bool:
+        """Whether an answer was passed on."""
+        settled = await self._settled()
+        try:
+            if settled.chosen.worker in self._tried:  # another router gave it the session meanwhile
+                return False
+            self._note(settled)
+            answer = await self._sent(settled, f"{self._request.request_id}.{number}")
+            if isinstance(answer, NoAnswer):
+                self._missed(settled, answer)
+                return False
+            try:
+                if await self._is_for_others(settled, answer):
+                    return False
+                await self._relayed(settled, answer)
+            finally:
+                answer.close()
+            return True
+        finally:
+            settled.chosen.flight.end()
+
+    async def _settled(self) -> Settled:
+        try:
+            return await self._settling.settled(frozenset(self._tried))
+        except CacheError as error:
+            if error.kind is Kind.NO_WORKER and self._tried:
+                raise self._given_up() from None
+            raise
+
+    def _note(self, settled: Settled) -> None:
+        facts, chosen = self._facts, settled.chosen
+        self._worker = chosen.worker
+        facts.worker, facts.placed = chosen.worker, chosen.why
+        if chosen.prompt_tokens:
+            facts.prompt_tokens = chosen.prompt_tokens
+            facts.predicted_tokens, facts.best_tokens = chosen.predicted_tokens, chosen.best_tokens
+        facts.sent_ns = self._router.clock.now_ns()
+
+    async def _sent(self, settled: Settled, attempt_id: str) -> Answer | NoAnswer:
+        """Send it, and wait for the answer to begin while the worker is alive."""
+        chosen = settled.chosen
+        headers, body = written(self._router, self._request, chosen, settled.standing, attempt_id)
+        url = f"{chosen.url}{self._request.target}"
+        sending = asyncio.ensure_future(self._router.upstream.send("POST", url, headers, body))
+        try:
+            return await self._while_alive(sending, chosen.worker)
+        except BaseException:
+            _drop(sending)
+            raise
+
+    async def _while_alive(
+        self, sending: asyncio.Future[Answer | NoAnswer], worker: str
+    ) -> Answer | NoAnswer:
+        silent = 0
+        while not sending.done():
+            await asyncio.wait((sending,), timeout=self._router.settings.refresh_s)
+            view = self._router.fleet.find(worker)
+            silent = 0 if view and view.alive else silent + 1
+            if silent >= SILENT_LOOKS and not sending.done():
+                _drop(sending)
+                return NoAnswer(Failure.SILENT, "it is not heard any more")
+        return sending.result()
+
+    def _missed(self, settled: Settled, answer: NoAnswer) -> None:
+        """What a missing answer means for the worker and for this request.
+
+        Errors  CacheError(UPSTREAM_FAILED) where the request must not be sent again
+        """
+        worker, unsent = settled.chosen.worker, answer.failure is Failure.UNSENT
+        self._last = answer
+        if settled.chosen.view.kind != OURS and not unsent and not self._request.route.repeatable:
+            raise answer.error(worker)
+        if answer.failure is Failure.BROKEN and worker not in self._asked_twice:
+            self._asked_twice.add(worker)  # it may only have closed a connection that was idle
+            return
+        self._tried.add(worker)
+        if answer.failure is not Failure.GARBAGE:
+            self._router.fleet.failed(worker)
+
+    def _given_up(self) -> CacheError:
+        """Why nobody answered."""
+        if self._last.failure is Failure.GARBAGE:
+            return self._last.error(self._worker)
+        tried = ", ".join(sorted(self._tried | self._asked_twice))
+        return CacheError(Kind.NO_WORKER, f"no worker answered ({self._last.said}); try again", tried=tried)
+
+    async def _is_for_others(self, settled: Settled, answer: Answer) -> bool:
+        """Whether our worker refused what another worker, or another tag, may get through; nothing was computed.
+
+        Errors  CacheError(UPSTREAM_FAILED) when it refused our tag: the client has no part in that
+        """
+        worker, status = settled.chosen.worker, answer.status
+        if settled.chosen.view.kind != OURS or status < HTTPStatus.BAD_REQUEST:
+            return False
+        if status == HTTPStatus.UNAUTHORIZED:
+            why = (await answer.whole()).decode("utf-8", "replace")[:300]
+            raise CacheError(
+                Kind.UPSTREAM_FAILED,
+                f"the worker {worker} refused the router's tag; compare secrets and clocks: {why}",
+            )
+        if status == HTTPStatus.CONFLICT and answer.header(wire.STATE) == SessionState.STALE:
+            return await self._is_tagged_again(settled, answer)
+        movable = status == HTTPStatus.SERVICE_UNAVAILABLE or (
+            status == HTTPStatus.TOO_MANY_REQUESTS and not self._bound_before()
+        )
+        if not movable or not self._others(worker):
+            return False
+        self._tried.add(worker)
+        return True
+
+    async def _is_tagged_again(self, settled: Settled, answer: Answer) -> bool:
+        """After a worker said that our tag is older than what it knows; once."""
+        if self._tagged_again or not settled.standing.referenced:
+            return False
+        self._tagged_again = True
+        known = answer.header(wire.GENERATION)
+        at_least = int(known) if known.isascii() and known.isdigit() else 0
+        await self._settling.tag_again(at_least)
+        return True
+
+    def _bound_before(self) -> bool:
+        return self.standing.named and not self.standing.first
+
+    def _others(self, worker: str) -> bool:
+        if self._request.pinned:
+            return False
+        without = self._tried | {worker}
+        return any(view.usable and view.id not in without for view in self._router.fleet.views())
+
+    async def _relayed(self, settled: Settled, answer: Answer) -> None:
+        """The answer as it is, byte for byte, to its end."""
+        ours = settled.chosen.view.kind == OURS
+        told = said(self._request, settled.chosen, settled.standing)
+        state = answer.header(wire.STATE) if ours else ""
+        self._answered(settled, answer, told.get(wire.STATE) or state)
+        await self._relay.begin(answer.status, answer_headers(answer.headers, told, ours))
+        async for chunk in answer.chunks():
+            self._facts.first_ns = self._facts.first_ns or self._router.clock.now_ns()
+            self._facts.answer_bytes += len(chunk)
+            await self._relay.pass_on(chunk)
+        registers = settled.standing.referenced and answer.status == HTTPStatus.OK
+        self._registered = registers and state in _REGISTERED
+        await self._relay.end()
+
+    def _answered(self, settled: Settled, answer: Answer, state: str) -> None:
+        facts, ours = self._facts, settled.chosen.view.kind == OURS
+        facts.status, facts.session_state = answer.status, state
+        facts.why = settled.standing.why or (answer.header(wire.WHY) if ours else "")
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            return
+        self._router.chooser.learned(settled.chosen)
+        cached, prompt = answer.header(wire.CACHED), answer.header(wire.PROMPT)
+        if ours and cached.isdigit():
+            facts.cached_tokens = int(cached)
+            self._router.chooser.delivered(settled.chosen, facts.cached_tokens)
+        if ours and prompt.isdigit():
+            facts.prompt_tokens = int(prompt)
+
+
+def _drop(sending: asyncio.Future[Answer | NoAnswer]) -> None:
+    """End an exchange that nobody waits for; an answer that has begun all the same is closed."""
+    sending.cancel()
+    sending.add_done_callback(_close_unwanted)
+
+
+def _close_unwanted(sending: asyncio.Future[Answer | NoAnswer]) -> None:
+    if sending.cancelled() or sending.exception():
+        return
+    answer = sending.result()
+    if isinstance(answer, Answer):
+        answer.close()

@@ -1,0 +1,157 @@
+"""The paths that pass through: a raw ASGI application that watches its client, and tells the log one line."""
+
+from typing import Final
+
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from agentcache import wire
+from agentcache.errors import CacheError
+from agentcache.router.context import Router
+from agentcache.router.forwarding import REQUEST_ID, header_value
+from agentcache.router.identity import Identity, identify
+from agentcache.router.metrics import Facts
+from agentcache.router.passing import Passing
+from agentcache.router.relay import Relay
+from agentcache.router.request import Request
+from agentcache.router.routes import ErrorBody, PassedRoute
+from agentcache.router.standing import Standing
+from agentcache.router.tenants import Tenant
+from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
+from agentcache.web.headers import RawHeaders, RequestHeaders
+from agentcache.web.status import HTTP_STATUS, error_headers
+
+CLIENT_CLOSED: Final = 499
+"""The status in logs and metrics of a request whose client left; nobody sees it as an answer."""
+
+
+class ProxyEndpoint:
+    """POST of one path that is passed on. A client that leaves ends the work at the worker."""
+
+    def __init__(self, router: Router, route: PassedRoute) -> None:
+        self._router = router
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        relay = Relay(send)
+        facts = Facts(self._route.path, self._router.clock.now_ns(), request_id=self._router.new_id())
+        try:
+            self._router.require_open()
+            headers: RawHeaders = [(name.lower(), value) for name, value in scope["headers"]]
+            read = RequestHeaders(headers)
+            tenant = self._router.tenants.authenticate(read)
+            facts.tenant = tenant.name
+            body = await read_body(scope, receive, self._router.settings.body_limit_bytes)
+            request = self._request(facts, tenant, read, headers, body, scope["query_string"])
+            await unless_gone(receive, self._serve(request, relay, facts))
+            facts.reason = "complete"
+        except ClientGoneError:
+            facts.reason = "complete" if relay.complete else "client_gone"
+            if not relay.complete:
+                facts.status = CLIENT_CLOSED
+        except CacheError as error:
+            await self._fail(error, relay, facts)
+        finally:
+            self._tell(facts)
+
+    def _request(
+        self,
+        facts: Facts,
+        tenant: Tenant,
+        read: RequestHeaders,
+        headers: RawHeaders,
+        body: bytes,
+        query: bytes,
+    ) -> Request:
+        """Everything that can be refused without asking anybody."""
+        fields = parse_object(body)
+        identity = identify(read, fields) if self._route.turn else Identity()
+        facts.session, facts.source = identity.session, identity.source
+        return Request(
+            route=self._route,
+            request_id=facts.request_id,
+            tenant=tenant,
+            identity=identity,
+            salt=self._router.signer.derive("salt", tenant.name, fields.text("cache_salt")),
+            fields=fields,
+            body=body,
+            headers=headers,
+            query=query,
+            pinned=read.text(wire.WORKER),
+        )
+
+    async def _serve(self, request: Request, relay: Relay, facts: Facts) -> None:
+        only = "" if request.pinned else self._only_worker()
+        standing = await self._router.standings.enter(
+            request.request_id, request.tenant, request.identity, only
+        )
+        passing = Passing(self._router, request, standing, relay, facts)
+        await passing.run()
+        if request.identity.final and passing.standing.referenced:
+            self._router.endings.begin(self._closed(passing.standing))
+
+    def _only_worker(self) -> str:
+        """The single worker that new work can go to: the store may give it the session at once."""
+        usable = [view.id for view in self._router.fleet.views() if view.usable]
+        return usable[0] if len(usable) == 1 else ""
+
+    async def _closed(self, standing: Standing) -> None:
+        """After the last request of a session, as its client said."""
+        try:
+            await self._router.closer.close(standing.ref, standing.tagged.generation)
+        except CacheError as error:
+            structlog.get_logger().warning("not closed", session=standing.ref.session, why=error.message)
+
+    async def _fail(self, error: CacheError, relay: Relay, facts: Facts) -> None:
+        """Say what went wrong; an answer that has begun breaks off instead."""
+        facts.reason, facts.why = str(error.kind), facts.why or error.message
+        if relay.status:
+            facts.reason = "broke_off"
+            return
+        facts.status = HTTP_STATUS[error.kind]
+        await answer_error(relay, error, self._route.error_body, facts.request_id)
+
+    def _tell(self, facts: Facts) -> None:
+        facts.ended_ns = self._router.clock.now_ns()
+        facts.reason = facts.reason or "fault"
+        self._router.metrics.count_passed(facts)
+        known = {
+            name: value
+            for name, value in (
+                ("prompt_tokens", facts.prompt_tokens),
+                ("best_tokens", facts.best_tokens),
+                ("predicted_tokens", facts.predicted_tokens),
+                ("cached_tokens", facts.cached_tokens),
+            )
+            if value >= 0
+        }
+        structlog.get_logger().info(
+            "request",
+            route=facts.route,
+            status=facts.status,
+            request=facts.request_id,
+            tenant=facts.tenant,
+            session=facts.session,
+            source=facts.source,
+            worker=facts.worker,
+            placed=facts.placed,
+            state=facts.session_state,
+            why=facts.why,
+            attempts=facts.attempts,
+            **known,
+            answer_bytes=facts.answer_bytes,
+            reason=facts.reason,
+            dispatch_ms=round(facts.seconds(facts.sent_ns) * 1e3, 2),
+            first_byte_ms=round(facts.seconds(facts.first_ns) * 1e3, 1),
+            total_ms=round(facts.seconds(facts.ended_ns) * 1e3, 1),
+        )
+
+
+async def answer_error(relay: Relay, error: CacheError, body: ErrorBody, request_id: str) -> None:
+    """An error as the route's clients read it, with the headers that say how to go on."""
+    told = {REQUEST_ID: request_id, **error_headers(error)}
+    for name in ("generation", "session"):
+        if name in error.facts:
+            told[wire.PREFIX + name] = str(error.facts[name])
+    headers = [(name.encode(), header_value(value)) for name, value in told.items()]
+    await relay.whole(HTTP_STATUS[error.kind], body(error, request_id), headers)

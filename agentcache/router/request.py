@@ -1,0 +1,100 @@
+"""One request that is passed on, as it goes to a worker, and what its answer says of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agentcache import wire
+from agentcache.router.choosing import Chosen
+from agentcache.router.context import Router
+from agentcache.router.forwarding import (
+    OURS,
+    REQUEST_ID,
+    plain_body,
+    plain_headers,
+    plain_session,
+    worker_headers,
+)
+from agentcache.router.identity import Identity
+from agentcache.router.routes import PassedRoute
+from agentcache.router.standing import Standing
+from agentcache.router.tenants import Tenant
+from agentcache.types import SessionState
+from agentcache.web.fields import Fields
+from agentcache.web.headers import RawHeaders
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who asks what. `headers` as they came, names in lower case; `pinned`: the worker that it insists on, or ""."""
+
+    route: PassedRoute
+    request_id: str
+    tenant: Tenant
+    identity: Identity
+    salt: str
+    fields: Fields
+    body: bytes
+    headers: RawHeaders
+    query: bytes
+    pinned: str
+
+    @property
+    def target(self) -> str:
+        """Path and query, as they go on."""
+        query = self.query.decode("latin-1")
+        return f"{self.route.path}?{query}" if query else self.route.path
+
+    @property
+    def insists(self) -> bool:
+        """Whether it wants no answer rather than one without its session."""
+        return self.identity.strict or self.identity.fence is not None
+
+
+def written(
+    router: Router, request: Request, chosen: Chosen, standing: Standing, attempt_id: str
+) -> tuple[RawHeaders, bytes]:
+    """Headers and body for the worker that was chosen."""
+    if chosen.view.kind == OURS:
+        tag = router.signer.sign(_tag(router, request, chosen.worker, standing, attempt_id))
+        return worker_headers(request.headers, tag, attempt_id), request.body
+    headers = plain_headers(request.headers, attempt_id, router.settings.forward_keys)
+    named = plain_session(standing.ref.tenant, standing.ref.session) if standing.referenced else ""
+    return headers, plain_body(chosen.view.kind, request.body, request.fields.values, request.salt, named)
+
+
+def _tag(router: Router, request: Request, worker: str, standing: Standing, attempt_id: str) -> wire.Tag:
+    """Without a reference a tag names no session: then nothing can register."""
+    identity, tagged, held = request.identity, standing.tagged, standing.referenced
+    return wire.Tag(
+        tenant=request.tenant.name,
+        salt=request.salt,
+        session=standing.ref.session if held else "",
+        generation=tagged.generation if held else 0,
+        placement=tagged.placement if held else 0,
+        parent=tagged.parent if held else "",
+        hints=wire.Hints(identity.strict, identity.superseded, identity.expected_s),
+        request_id=attempt_id,
+        worker=worker,
+        issued_ms=router.now_ms(),
+        epoch=tagged.epoch,
+    )
+
+
+def said(request: Request, chosen: Chosen, standing: Standing) -> Mapping[str, str]:
+    """Our headers of an answer, in place of the worker's of the same names."""
+    identity = request.identity
+    told = {
+        REQUEST_ID: request.request_id,
+        wire.WORKER: chosen.worker,
+        wire.ROUTED: f"by {chosen.why}; {identity.said}",
+        wire.SESSION: standing.ref.session,
+        wire.GENERATION: str(standing.generation or ""),
+        wire.STATE: standing.state or ("" if chosen.view.kind == OURS else _plain_state(standing)),
+        wire.WHY: standing.why,
+        wire.PARENT: "ignored" if identity.parent_bad or standing.tagged.parent_ignored else "",
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _plain_state(standing: Standing) -> str:
+    return SessionState.OPEN if standing.referenced else SessionState.NONE
