@@ -3,6 +3,8 @@
 import asyncio
 import json
 import shutil
+import time
+import uuid
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,14 +15,13 @@ import httpx2
 
 from agentcache.config import Settings
 from agentcache.engine.adapter import build_random, make_config
-from agentcache.engine.build import build_engine, load_tokenizer_for
 from agentcache.engine.engine import Engine
 from agentcache.engine.models import FULL, RECURRENT, WINDOW
-from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ASSETS
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
-from agentcache.worker.serve import make_worker
+from agentcache.worker.kv_publisher import open_publisher
+from agentcache.worker.serve import start_worker
 from tests.chosen import CORE
 
 CONTEXT_TOKENS = 4096
@@ -73,10 +74,10 @@ def tiny_settings(checkpoint: Path, **changes: Any) -> Settings:
 
 
 def started_worker(checkpoint: Path, **changes: Any) -> Worker:
-    """A worker whose engine thread runs. Caller: awaits `worker.thread.stop(0)` in the end."""
+    """A worker whose engine thread runs. Caller: awaits `worker.thread.stop(0)` in the end, then
+    closes `worker.events`."""
     settings = tiny_settings(checkpoint, **changes)
-    thread = EngineThread(lambda: build_engine(settings))
-    return make_worker(thread, thread.start().info, load_tokenizer_for(settings), settings)
+    return start_worker(settings, open_publisher(settings, uuid.uuid4().hex, time.time))
 
 
 @asynccontextmanager
@@ -88,6 +89,7 @@ async def own_worker(checkpoint: Path, **changes: Any) -> AsyncIterator[Worker]:
         await worker.thread.call(nothing_left)
     finally:
         await worker.thread.stop(0)
+        worker.events.close()
 
 
 def nothing_left(engine: Engine) -> None:

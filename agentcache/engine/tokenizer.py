@@ -83,6 +83,10 @@ class ChatTokenizer:
         detokenizer = self.detokenizer()
         return "".join(map(detokenizer.push, tokens)) + detokenizer.flush()
 
+    def spell(self, tokens: Sequence[int]) -> str:
+        """The text of tokens with control tokens as they are written; for people who look at a prompt."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False))
+
     def detokenizer(self) -> Detokenizer:
         """A fresh one, for one stream of tokens."""
         return Detokenizer(self._pieces)

@@ -1,6 +1,7 @@
 """The worker's routes, put together; every fault leaves in the OpenAI error shape."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 from starlette.applications import Starlette
@@ -21,6 +22,7 @@ from agentcache.worker.generate import APIS, GenerateEndpoint
 from agentcache.worker.log_line import LogLine
 from agentcache.worker.metrics import take_sample
 from agentcache.worker.session_routes import SessionRoutes
+from agentcache.worker.tokenize import TokenizeRoutes
 
 
 def create_app(worker: Worker) -> Starlette:
@@ -31,6 +33,7 @@ def create_app(worker: Worker) -> Starlette:
             Route(COUNT_ROUTE, CountTokens(worker).count, methods=["POST"]),
             *SessionRoutes(worker).routes(),
             *CacheRoutes(worker).routes(),
+            *TokenizeRoutes(worker).routes(),
             *InfoRoutes(worker).routes(),
         ],
         middleware=[Middleware(LogLine, worker=worker)],
@@ -79,7 +82,7 @@ class InfoRoutes:
 
     async def metrics(self, _request: Request) -> Response:
         sample = await self._worker.thread.call(take_sample)
-        text = self._worker.metrics.render(sample)
+        text = self._worker.metrics.render(replace(sample, events=self._worker.events.counts()))
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _model(self) -> Mapping[str, object]:

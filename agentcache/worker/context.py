@@ -10,6 +10,7 @@ from agentcache.engine.api import EngineInfo
 from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ChatTokenizer
 from agentcache.errors import CacheError, Kind
+from agentcache.worker.kv_publisher import NoPublisher, Publisher
 from agentcache.worker.metrics import WorkerMetrics
 from agentcache.worker.options import UnknownFields, log_unknown
 
@@ -29,6 +30,7 @@ class Worker:
     clock: Clock
     now_s: Callable[[], int]
     new_id: Callable[[], str]
+    events: Publisher = field(default_factory=NoPublisher)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     unknown: UnknownFields = field(default_factory=lambda: UnknownFields(log_unknown))
     draining: bool = False

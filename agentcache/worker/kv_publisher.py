@@ -37,6 +37,9 @@ class KvEventCounts:
     dropped: int = 0
 
 
+NO_COUNTS = KvEventCounts()
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What may pile up. `gather_s` is how long a batch waits for more of the same step.
@@ -89,7 +92,10 @@ class NoPublisher:
         """Nothing ends."""
 
     def counts(self) -> KvEventCounts:
-        return KvEventCounts()
+        return NO_COUNTS
+
+
+NO_PUBLISHER = NoPublisher()
 
 
 def open_publisher(

@@ -15,6 +15,7 @@ from agentcache.engine.api import EngineLoad
 from agentcache.engine.engine import Engine
 from agentcache.stats import CachedTokens, CacheStats, PoolUse
 from agentcache.types import FULL, MAMBA, TierName
+from agentcache.worker.kv_publisher import NO_COUNTS, KvEventCounts
 from agentcache.worker.reading import NOTHING_CACHED
 
 NAMESPACE = "agentcache"
@@ -40,11 +41,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The cache and the engine at one moment."""
+    """The cache, the engine and what was told of them at one moment."""
 
     cache: CacheStats
     load: EngineLoad
     page_tokens: int
+    events: KvEventCounts = NO_COUNTS
 
 
 def take_sample(engine: Engine) -> Sample:
@@ -96,6 +98,7 @@ class _Snapshot(Collector):
         yield from _usage(self._sample)
         yield from _load(self._sample.load)
         yield from _external(self._sample.cache)
+        yield from _events(self._sample.events)
 
 
 def _turns(stats: CacheStats) -> Iterator[Metric]:
@@ -178,6 +181,15 @@ def _external(stats: CacheStats) -> Iterator[Metric]:
     yield _total("external_failed", "Calls of the external store that failed or were late", store.failed)
     if store.used_bytes is not None:
         yield _gauge("external_used_bytes", "Bytes that the external store holds", store.used_bytes)
+
+
+def _events(counts: KvEventCounts) -> Iterator[Metric]:
+    """Placement events; without anybody who asked for them all are 0."""
+    yield _total("kv_events_published", "Placement events published", counts.events)
+    yield _total("kv_events_batches", "Messages with placement events", counts.batches)
+    yield _total("kv_events_replays", "Replays that readers asked for", counts.replays)
+    yield _total("kv_events_snapshots", "Replays answered with all that is there", counts.snapshots)
+    yield _total("kv_events_dropped", "Placement events lost, after which readers start anew", counts.dropped)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

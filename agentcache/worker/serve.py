@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing
 from types import FrameType
 
 import structlog
@@ -24,6 +25,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.worker.app import create_app
 from agentcache.worker.banner import banner, tiers_row
 from agentcache.worker.context import Worker
+from agentcache.worker.kv_publisher import NO_PUBLISHER, Publisher, open_publisher
 from agentcache.worker.leaving import leave_at_once, leaving_early, stopped
 
 CUT_S = 2
@@ -36,20 +38,37 @@ def serve(settings: Settings) -> int:
     Errors   CacheError(BAD_CONFIG) for an address that cannot be had; as `build_engine`
     """
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
-    with leaving_early(leave_at_once), bind(settings.host, settings.port) as listener:
+    incarnation = uuid.uuid4().hex
+    with (
+        leaving_early(leave_at_once),
+        bind(settings.host, settings.port) as listener,
+        closing(open_publisher(settings, incarnation, time.time)) as events,
+    ):
         structlog.get_logger().info("loading", model=settings.model, device=settings.device)
-        thread = EngineThread(lambda: build_engine(settings))
-        worker = make_worker(thread, thread.start().info, load_tokenizer_for(settings), settings)
+        worker = start_worker(settings, events)
         gc.freeze()  # what is loaded stays: a full collection need not walk it during somebody's first token
         url = url_of(listener)
         return asyncio.run(run(worker, listener, settings.grace_s, lambda: _announce(worker, url)))
 
 
+def start_worker(settings: Settings, events: Publisher) -> Worker:
+    """Build the engine on its thread, begin to tell its events, put a worker around it. Errors: as `build_engine`."""
+    thread = EngineThread(lambda: build_engine(settings, events=events))
+    engine = thread.start()
+    events.start(engine.cache.config.specs, settings.page)
+    return make_worker(thread, engine.info, load_tokenizer_for(settings), settings, events)
+
+
 def make_worker(
-    thread: EngineThread, info: EngineInfo, tokenizer: ChatTokenizer, settings: Settings
+    thread: EngineThread,
+    info: EngineInfo,
+    tokenizer: ChatTokenizer,
+    settings: Settings,
+    events: Publisher = NO_PUBLISHER,
 ) -> Worker:
     """A worker over a running engine, with the machine's clocks and random ids."""
     return Worker(
+        events=events,
         thread=thread,
         tokenizer=tokenizer,
         info=info,
