@@ -14,11 +14,10 @@ from agentcache.clock import Clock
 from agentcache.errors import CacheError
 from agentcache.router.feed import FeedMode, Feeds
 from agentcache.router.fingerprint import Chain, Fingerprints, chain_of
-from agentcache.router.fleet import REFRESH_S, FleetView, Flight, WorkerView
+from agentcache.router.fleet import REFRESH_S, FleetView, Flight, Roster, WorkerView
 from agentcache.router.index import Forecast, PrefixIndex
 from agentcache.router.place import OVERLOADED, Candidate, Choice, Wish, must_look, place
 from agentcache.router.tokenizing import Tokenizing
-from agentcache.store.api import Fleet
 from agentcache.web.fields import Fields
 
 MOVE_REST_S = 10.0
@@ -169,13 +168,13 @@ class Chooser:
     def sources(self) -> Sources:
         return self._from
 
-    async def refresh(self, store: Fleet) -> None:
+    async def refresh(self, store: Roster) -> None:
         """Look at the workers again, and follow the events of exactly those that are there."""
         await self._from.fleet.refresh(store)
         views = self._from.fleet.views()
         await self._from.feeds.sync(view.card for view in views if view.card)
 
-    async def keep_fresh(self, store: Fleet, every_s: float = REFRESH_S) -> None:
+    async def keep_fresh(self, store: Roster, every_s: float = REFRESH_S) -> None:
         """Refresh until cancelled."""
         while True:
             await self.refresh(store)

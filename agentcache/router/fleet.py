@@ -5,10 +5,11 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
 from agentcache.router.settings import PlainUpstream
-from agentcache.store.api import Fleet, WorkerEntry
+from agentcache.store.api import WorkerEntry
 from agentcache.wire import WorkerCard
 
 PLAIN_SEATS = 8
@@ -71,6 +72,12 @@ async def no_probe(_url: str) -> Health:
     return Health(alive=False)
 
 
+class Roster(Protocol):
+    """The part of a store that lists workers."""
+
+    async def workers(self) -> tuple[WorkerEntry, ...]: ...
+
+
 class FleetView:
     """All workers of the store, and the plain servers of the settings.
 
@@ -94,7 +101,7 @@ class FleetView:
         self.store_down = False
         """Whether the list of workers is the last that was known, because the store does not answer."""
 
-    async def refresh(self, store: Fleet) -> None:
+    async def refresh(self, store: Roster) -> None:
         """Look again. A store that does not answer leaves what was known; whoever failed is then asked itself."""
         found, health = await asyncio.gather(self._listed(store), self._asked(self._static))
         for worker, answer in health.items():
@@ -153,7 +160,7 @@ class FleetView:
         if now:
             self._in_flight[worker] = now
 
-    async def _listed(self, store: Fleet) -> tuple[WorkerEntry, ...] | CacheError:
+    async def _listed(self, store: Roster) -> tuple[WorkerEntry, ...] | CacheError:
         try:
             return await store.workers()
         except CacheError as error:
