@@ -1,0 +1,227 @@
+"""Closes that are acknowledged: the store closes, every holder is told, and what each says is collected.
+
+close ──► store (tombstones; notices to the holders) ──► receipts in this router's stream ──► answer
+                                                    └──► plain servers over HTTP ─────────┘
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from agentcache.errors import CacheError
+from agentcache.router.sglang import Pause, PlainServers
+from agentcache.store.api import (
+    ClosedFamily,
+    ClosedOne,
+    CloseVerdict,
+    Closing,
+    SessionRef,
+)
+from agentcache.wire import HeldPart, Outcome, Receipt
+
+PENDING: Final = "pending"
+"""Said of a holder that has not answered yet. It was told, and is told again when it comes back."""
+READ_S: Final = 1.0
+"""How long one look into the stream of receipts waits."""
+STORE_PAUSE_S: Final = 0.5
+
+_Place = tuple[str, str]
+"""A session and a worker."""
+
+
+class CloseStore(Protocol):
+    """What a close asks of the session store."""
+
+    async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily: ...
+
+    async def receipts(self, router: str, after: str, wait_s: float) -> tuple[tuple[str, Receipt], ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one holder said of one session: an `Outcome`, or PENDING."""
+
+    worker: str
+    outcome: str = PENDING
+    mode: str = ""
+    markers: int = 0
+    released: tuple[HeldPart, ...] = ()
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSession:
+    """One session that this close has closed, with a word of each holder."""
+
+    session: str
+    generation: int
+    told: tuple[Told, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAnswer:
+    """The end of a close, parents first. `more`: descendants were left because the store stopped answering; the
+    sweeper goes on with them."""
+
+    verdict: CloseVerdict
+    generation: int = 0
+    sessions: tuple[ClosedSession, ...] = ()
+    more: bool = False
+
+
+class Closer:
+    """Closes for one router process. `run` reads its receipts; without it every holder is PENDING."""
+
+    def __init__(
+        self,
+        store: CloseStore,
+        router_id: str,
+        new_id: Callable[[], str],
+        plain: PlainServers,
+        wait_s: float = 2.0,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._router_id = router_id
+        self._new_id = new_id
+        self._plain = plain
+        self._wait_s = wait_s
+        self._pause = pause
+        self._operations: dict[str, _Operation] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def close(self, ref: SessionRef, generation: int | None = None, mode: str = "") -> CloseAnswer:
+        """Close a session and its descendants, and wait a while for what their holders say. Again is the same.
+
+        `mode` "" is each session's own `on_close`.
+
+        Errors   CacheError(STORE_FAILED): whether it was closed is in doubt
+        """
+        name = self._new_id()
+        operation = self._operations[name] = _Operation()
+        try:
+            family, closed, more = await self._close_all(
+                ref, Closing(generation, mode, name, self._router_id)
+            )
+            self._tell_plain(ref.tenant, closed, operation)
+            expected = {(one.session, worker) for one in closed for worker in one.holders}
+            await operation.complete(expected, self._wait_s)
+        finally:
+            del self._operations[name]
+        sessions = tuple(ClosedSession(one.session, one.generation, operation.told(one)) for one in closed)
+        return CloseAnswer(family.verdict, family.generation, sessions, more)
+
+    async def close_plain(self, ref: SessionRef, generation: int, worker: str) -> None:
+        """Close at one plain server again, for a request that ended there after its session; nothing elsewhere."""
+        if self._plain.has(worker):
+            await self._plain.close(ref, generation, worker)
+
+    def tell_plain(self, tenant: str, closed: tuple[ClosedOne, ...]) -> None:
+        """Tell the plain servers among the holders, in the background: the sweeper closed these sessions."""
+        self._tell_plain(tenant, closed, _Operation())
+
+    async def run(self) -> None:
+        """Read receipts until cancelled. A store that does not answer is asked again a little later."""
+        after, down = "", False
+        while True:
+            try:
+                arrived = await self._store.receipts(self._router_id, after, READ_S)
+            except CacheError as error:
+                if not down:
+                    structlog.get_logger().warning("receipts_unread", why=error.message)
+                down = True
+                await self._pause(STORE_PAUSE_S)
+                continue
+            down = False
+            for place, receipt in arrived:
+                self._take(receipt)
+                after = place
+
+    async def stop(self) -> None:
+        """End the calls to plain servers that still run."""
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _close_all(
+        self, ref: SessionRef, closing: Closing
+    ) -> tuple[ClosedFamily, tuple[ClosedOne, ...], bool]:
+        """The first answer of the store, and what it and those that went on with it have closed."""
+        first = family = await self._store.close(ref, closing)
+        closed = list(first.closed)
+        while family.more:
+            try:
+                family = await self._store.close(ref, closing)
+            except CacheError:
+                return first, tuple(closed), True
+            closed += family.closed
+        return first, tuple(closed), False
+
+    def _tell_plain(self, tenant: str, closed: tuple[ClosedOne, ...], operation: "_Operation") -> None:
+        for one in closed:
+            for worker in filter(self._plain.has, one.holders):
+                call = asyncio.ensure_future(
+                    self._closed_plain(SessionRef(tenant, one.session), one.generation, worker, operation)
+                )
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+
+    async def _closed_plain(
+        self, ref: SessionRef, generation: int, worker: str, operation: "_Operation"
+    ) -> None:
+        receipt = await self._plain.close(ref, generation, worker)
+        operation.take(receipt)
+        _log_failed(receipt)
+
+    def _take(self, receipt: Receipt) -> None:
+        if operation := self._operations.get(receipt.operation):
+            operation.take(receipt)
+        _log_failed(receipt)
+
+
+class _Operation:
+    """The receipts of one close as they arrive, which may be before the store's own answer."""
+
+    def __init__(self) -> None:
+        self._receipts: dict[_Place, Receipt] = {}
+        self._arrived = asyncio.Event()
+
+    def take(self, receipt: Receipt) -> None:
+        self._receipts[receipt.session, receipt.worker] = receipt
+        self._arrived.set()
+
+    async def complete(self, expected: set[_Place], wait_s: float) -> None:
+        """Wait until all of these are there, but no longer than `wait_s`."""
+        try:
+            async with asyncio.timeout(wait_s):
+                while not expected <= self._receipts.keys():
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            return
+
+    def told(self, one: ClosedOne) -> tuple[Told, ...]:
+        return tuple(self._told(one.session, worker) for worker in one.holders)
+
+    def _told(self, session: str, worker: str) -> Told:
+        receipt = self._receipts.get((session, worker))
+        if not receipt:
+            return Told(worker)
+        return Told(
+            worker, str(receipt.outcome), receipt.mode, receipt.markers, receipt.released, receipt.said
+        )
+
+
+def _log_failed(receipt: Receipt) -> None:
+    """A close that a holder could not do is the operator's to know, whoever asked for it."""
+    if receipt.outcome is Outcome.FAILED:
+        structlog.get_logger().warning(
+            "close_failed",
+            tenant=receipt.tenant,
+            session=receipt.session,
+            worker=receipt.worker,
+            why=receipt.said,
+        )

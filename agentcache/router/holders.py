@@ -1,0 +1,80 @@
+"""What workers hold of a session, asked from themselves."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from agentcache.errors import CacheError
+from agentcache.ids import scoped
+from agentcache.router.forwarding import OURS
+from agentcache.router.sglang import Find
+from agentcache.router.upstream import Reply
+from agentcache.store.api import SessionRef
+from agentcache.types import SessionId
+from agentcache.wire import HeldPart
+
+Get = Callable[[str, Mapping[str, str], float], Awaitable[Reply]]
+"""URL, headers and a time limit in seconds → the answer. Errors: CacheError(UPSTREAM_FAILED)."""
+ASK_S: Final = 1.0
+_FOUND, _UNKNOWN = 200, 404
+
+
+class HolderView(msgspec.Struct, frozen=True):
+    """What a worker shows of a session (`GET /v1/sessions/ID` there)."""
+
+    state: str = "none"
+    queued: int = 0
+    running: int = 0
+    markers: int = 0
+    held: tuple[HeldPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The answer of one holder; `said` is why there is none."""
+
+    worker: str
+    view: HolderView
+    said: str = ""
+
+
+class Holders:
+    """Asks workers with the operator's token `bearer`. No answer in time is an answer too."""
+
+    def __init__(self, find: Find, get: Get, bearer: str) -> None:
+        self._find = find
+        self._get = get
+        self._headers = {"authorization": f"Bearer {bearer}"}
+
+    async def ask(self, ref: SessionRef, workers: tuple[str, ...]) -> tuple[Asked, ...]:
+        """What each of these workers has of a session; all at once, each for at most `ASK_S`."""
+        return tuple(await asyncio.gather(*(self._ask(ref, worker) for worker in workers)))
+
+    async def _ask(self, ref: SessionRef, worker: str) -> Asked:
+        view = self._find(worker)
+        if not view:
+            return Asked(worker, HolderView(), "no worker has this name now")
+        if view.kind != OURS:
+            return Asked(worker, HolderView(), "it does not say what it holds")
+        named = quote(scoped(ref.tenant, SessionId(ref.session)), safe="")
+        try:
+            reply = await self._get(f"{view.url}/v1/sessions/{named}", self._headers, ASK_S)
+        except CacheError as error:
+            return Asked(worker, HolderView(), error.message)
+        if reply.status == _UNKNOWN:
+            return Asked(worker, HolderView())
+        if reply.status != _FOUND:
+            return Asked(worker, HolderView(), f"it answered {reply.status}")
+        return _read(worker, reply.body)
+
+
+def _read(worker: str, body: bytes) -> Asked:
+    try:
+        return Asked(worker, msgspec.convert(json.loads(body), HolderView))
+    except (ValueError, msgspec.ValidationError):
+        return Asked(worker, HolderView(), "its answer makes no sense")

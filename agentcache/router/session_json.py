@@ -1,0 +1,146 @@
+"""Sessions as the API shows them: the worker's shapes, and beside them worker, holders and what each of these said."""
+
+from collections.abc import Iterable, Iterator
+
+from agentcache.router.closing import CloseAnswer, ClosedSession, Told
+from agentcache.router.holders import Asked
+from agentcache.store.api import Opened, OpenVerdict, SessionRecord
+from agentcache.types import SessionState
+from agentcache.web.reply import Json
+from agentcache.wire import HeldPart
+
+
+def opened_json(session: str, opened: Opened) -> Json:
+    return {
+        "object": "session",
+        "session_id": session,
+        "generation": opened.generation,
+        "created": opened.verdict is OpenVerdict.CREATED,
+        "open_sessions": opened.open_sessions,
+    }
+
+
+def record_json(record: SessionRecord) -> Json:
+    """A session as the store knows it. Times in seconds."""
+    closed = record.state == SessionState.CLOSED
+    return {
+        "object": "session",
+        "session_id": record.ref.session,
+        "state": record.state,
+        "generation": record.generation,
+        "closed_through": record.generation if closed else 0,
+        "parent": record.parent or None,
+        "children": record.children,
+        "in_flight": record.in_flight,
+        "idle_s": record.idle_s,
+        "ttl_s": record.ttl_s,
+        "on_close": record.on_close,
+        "worker": record.worker or None,
+        "holders": list(record.holders),
+        "paused": {"tool": record.paused, "expected_s": record.expected_s} if record.paused else None,
+    }
+
+
+def view_json(record: SessionRecord, asked: tuple[Asked, ...]) -> Json:
+    """A session with what its holders have of it, together and each."""
+    return {
+        **record_json(record),
+        "queued": sum(one.view.queued for one in asked),
+        "running": sum(one.view.running for one in asked),
+        "markers": sum(one.view.markers for one in asked),
+        "held": parts_json(together(part for one in asked for part in one.view.held)),
+        "workers": [
+            _worded(
+                {
+                    "worker": one.worker,
+                    "state": one.view.state,
+                    "markers": one.view.markers,
+                    "held": parts_json(one.view.held),
+                },
+                one.said,
+            )
+            for one in asked
+        ],
+    }
+
+
+def closed_json(session: str, answer: CloseAnswer, mode: str) -> Json:
+    """The answer to a close. `mode` is what was asked, "" for each session's own; workers say what they did."""
+    own = next((one for one in answer.sessions if one.session == session), ClosedSession(session, 0))
+    children = [one for one in answer.sessions if one.session != session]
+    return {
+        **_closed_one(ClosedSession(session, answer.generation, own.told), mode),
+        "children": [_closed_one(one, mode) for one in children],
+        "more": answer.more,
+    }
+
+
+def preview_json(record: SessionRecord, asked: tuple[Asked, ...]) -> Json:
+    """What a close would let go of, by what the holders have now."""
+    told = tuple(
+        Told(
+            one.worker,
+            "failed" if one.said else "preview",
+            "preview",
+            one.view.markers,
+            one.view.held,
+            one.said,
+        )
+        for one in asked
+    )
+    said = _closed_one(ClosedSession(record.ref.session, record.generation, told), "preview")
+    return {**said, "state": record.state}
+
+
+def parts_json(parts: Iterable[HeldPart]) -> list[Json]:
+    """Tokens, slots and bytes by component and tier."""
+    return [
+        {
+            "component": part.component,
+            "tier": part.tier,
+            "tokens": part.tokens,
+            "slots": part.slots,
+            "bytes": part.bytes,
+        }
+        for part in parts
+    ]
+
+
+def together(parts: Iterable[HeldPart]) -> Iterator[HeldPart]:
+    """The same parts of several workers as one, by component and tier."""
+    total: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for part in parts:
+        tokens, slots, held = total.get((part.component, part.tier), (0, 0, 0))
+        total[part.component, part.tier] = (tokens + part.tokens, slots + part.slots, held + part.bytes)
+    return (HeldPart(component, tier, *sums) for (component, tier), sums in total.items())
+
+
+def _closed_one(one: ClosedSession, mode: str) -> Json:
+    done = sorted({told.mode for told in one.told if told.mode})
+    return {
+        "object": "session.closed",
+        "session_id": one.session,
+        "state": str(SessionState.CLOSED),
+        "generation": one.generation,
+        "mode": ", ".join(done) or mode or "on_close",
+        "markers": sum(told.markers for told in one.told),
+        "released": parts_json(together(part for told in one.told for part in told.released)),
+        "workers": [_told_json(told) for told in one.told],
+    }
+
+
+def _told_json(told: Told) -> Json:
+    return _worded(
+        {
+            "worker": told.worker,
+            "outcome": told.outcome,
+            "mode": told.mode or None,
+            "markers": told.markers,
+            "released": parts_json(told.released),
+        },
+        told.said,
+    )
+
+
+def _worded(said: Json, why: str) -> Json:
+    return {**said, "said": why} if why else said
