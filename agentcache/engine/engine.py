@@ -172,8 +172,8 @@ class Engine:
         self.cache.tiers.close()
 
     def active(self) -> tuple[str, ...]:
-        """Ids of all requests that have not ended."""
-        untold = (event.request_id for event in self._events)
+        """Ids of all requests that have not ended, or whose end is not to be told yet."""
+        untold = (event.request_id for event in self._events if event.request_id not in self._cut)
         return tuple(dict.fromkeys((*self._running.works, *self._waiting.ids(), *untold)))
 
     def sweep(self) -> None:
