@@ -49,6 +49,22 @@ class Closed:
     children: tuple["Closed", ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """What a router's order let go of. `generation` is the one that the worker knows now.
+
+    `known` False: it had nothing of the session. `busy`: the session is in use here, and the order was not followed.
+    """
+
+    session: SessionId
+    generation: int
+    known: bool
+    busy: bool
+    mode: ReleaseMode = ReleaseMode.RELEASE
+    markers: int = 0
+    released: tuple[Holding, ...] = ()
+
+
 def holdings(released: Released, specs: tuple[ComponentSpec, ...]) -> tuple[Holding, ...]:
     """What a release let go of, in bytes too."""
     slot_bytes = {spec.name: spec.slot_bytes for spec in specs}

@@ -1,26 +1,36 @@
 """The records behind the session registry: their states, idle leases, bounded memory and kinship.
 
     (unknown) ──request, open──► open ──idle──► expired ──request, open──► open, next generation
-                                  └────close──► closed ──open, late request──► open, next generation
+                                  ├────close──► closed ──open, late request──► open, next generation
+                                  └────moved──► away ──request with a later placement──► open again
 
-Open records live as long as their idle lease. Closed ones (session tombstones) and expired ones are remembered in
-bounded numbers, least recently used forgotten first; a record with a request queued or running is never forgotten.
-Generations never repeat: a forgotten record leaves its number in the floor from which unknown ids start.
+Open records live as long as their idle lease. Closed ones (session tombstones), expired ones and those that moved to
+another worker are remembered in bounded numbers, least recently used forgotten first; a record with a request queued or
+running is never forgotten. Generations never repeat: a forgotten record leaves its number in the floor from which
+unknown ids start.
 """
 
 import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from agentcache.stats import SessionCounts
-from agentcache.types import SessionId, SessionState
+from agentcache.types import ReleaseMode, SessionId, SessionState
 from agentcache.waits import Away, Told
+
+NEVER_NS: Final = -(2**62)
+AWAY: Final = SessionState.NONE
+"""The state of what is remembered of a session that this worker does not have (any more)."""
+
+Claim = tuple[int, int]
+"""A generation and a placement in it; later ones are larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRules:
-    """Times and bounds of the registry; `tombstones` bounds closed and expired records, each."""
+    """Times and bounds of the registry; `tombstones` bounds closed, expired and moved records, each."""
 
     ttl_s: float = 1800.0
     reopen_after_s: float = 60.0
@@ -37,10 +47,35 @@ class Ended:
 
 
 @dataclass(slots=True)
+class Placing:
+    """What routers said: the highest placement in a tag of the current generation, and what they had released."""
+
+    placement: int = 0
+    released: Claim = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A session that waits for a tool, as its client said; `expected_s` 0: for how long is not known."""
+
+    tool: str
+    expected_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Wishes:
+    """What its client said of a session: what a close does that says nothing, and what it waits for."""
+
+    on_close: ReleaseMode = ReleaseMode.RELEASE
+    paused: Paused | None = None
+
+
+@dataclass(slots=True)
 class SessionRecord:
     """One session. `last` is the highest generation used: `current`, or for an unknown id the floor.
 
-    `ended` is the end of the last turn while it is not known whether a gap follows: another request is queued.
+    `closed_ns` is when it was closed, or released by a router's order. `ended` is the end of the last turn while it is
+    not known whether a gap follows: another request is queued.
     """
 
     session: SessionId
@@ -49,13 +84,15 @@ class SessionRecord:
     state: SessionState = SessionState.NONE
     current: int = 0
     closed_through: int = 0
-    closed_ns: int = 0
+    closed_ns: int = NEVER_NS
     used_ns: int = 0
     parent: SessionId | None = None
     queued: int = 0
     running: int = 0
     ended: Ended | None = None
     away: Away = field(default_factory=Away)
+    placing: Placing = field(default_factory=Placing)
+    wishes: Wishes = field(default_factory=Wishes)
 
     @property
     def busy(self) -> bool:
@@ -76,6 +113,7 @@ class SessionRecords:
         self._resting: dict[SessionState, OrderedDict[SessionId, None]] = {
             SessionState.CLOSED: OrderedDict(),
             SessionState.EXPIRED: OrderedDict(),
+            AWAY: OrderedDict(),
         }
         self._children: dict[SessionId, dict[SessionId, None]] = {}
         self._leases: list[tuple[int, SessionId, int]] = []
@@ -92,22 +130,38 @@ class SessionRecords:
     def __iter__(self) -> Iterator[SessionRecord]:
         return iter(self._records.values())
 
-    def suspects(self, now_ns: int) -> bool:
-        """Whether an unknown id may be one that was closed less than `tag_ttl_s` ago and had to be forgotten."""
-        return now_ns < self._suspect_until_ns
+    def suspect_through(self, record: SessionRecord, now_ns: int) -> int:
+        """The generation through which an unknown id may have ended less than `tag_ttl_s` ago and been forgotten.
+
+        0 for a known one, and while nothing was forgotten that early.
+        """
+        unknown = record.session not in self._records
+        return self._floor if unknown and now_ns < self._suspect_until_ns else 0
 
     def open(self, record: SessionRecord, generation: int, now_ns: int) -> None:
         """Make a generation the current one, from any state."""
         self._tally["opened"] += record.state is not SessionState.OPEN
         self._records[record.session] = record
+        if generation != record.current:
+            record.placing.placement = 0
         record.current = generation
         record.last = max(record.last, generation)
         record.used_ns = now_ns
         self._enter_state(record, SessionState.OPEN, now_ns)
         self._hold_lease(record, now_ns)
 
+    def part(self, record: SessionRecord, generation: int, state: SessionState, now_ns: int) -> None:
+        """A session is not this worker's through `generation`: expired, or away. Remembered as a tombstone is."""
+        self._records[record.session] = record
+        record.current = max(record.current, generation)
+        record.last = max(record.last, generation)
+        record.closed_ns = now_ns
+        self._enter_state(record, state, now_ns)
+
     def close(self, record: SessionRecord, now_ns: int) -> None:
         """Leave a session tombstone."""
+        self._records[record.session] = record
+        record.last = max(record.last, record.current)
         record.closed_through = max(record.closed_through, record.current)
         record.closed_ns = now_ns
         self._tally["closed"] += 1
@@ -177,7 +231,7 @@ class SessionRecords:
 
     def _place(self, record: SessionRecord, now_ns: int) -> None:
         """Keep idle records that are not open in the order of their use, and the oldest of them few."""
-        if record.state not in self._resting:
+        if record.state not in self._resting or record.session not in self._records:
             return
         resting = self._resting[record.state]
         resting.pop(record.session, None)
@@ -188,10 +242,10 @@ class SessionRecords:
             self._forget(self._records[oldest], now_ns)
 
     def _forget(self, record: SessionRecord, now_ns: int) -> None:
-        """Drop a record. A tombstone too young for that makes every unknown id suspect until it is old enough."""
+        """Drop a record. What ended too lately for that makes every unknown id suspect until it is old enough."""
         self._floor = max(self._floor, record.last)
         old_enough_ns = record.closed_ns + nanoseconds(self._rules.tag_ttl_s)
-        if record.state is SessionState.CLOSED and now_ns < old_enough_ns:
+        if now_ns < old_enough_ns:
             self._suspect_until_ns = max(self._suspect_until_ns, old_enough_ns)
         self.link(record, None)
         self._population[record.state] -= 1

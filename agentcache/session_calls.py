@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from agentcache.clock import Clock
 from agentcache.executor import Executor
-from agentcache.holdings import Closed, SessionView, holdings, session_view
-from agentcache.sessions import Opened, SessionRegistry
+from agentcache.holdings import Closed, LetGo, SessionView, holdings, session_view
+from agentcache.records import Paused, nanoseconds
+from agentcache.routed import KnownSession, Parting
+from agentcache.sessions import Opened, Opening, SessionRegistry
 from agentcache.tiering import Tiering
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.types import Released, ReleaseMode, SessionId
@@ -22,11 +24,18 @@ class SessionCalls:
     _clock: Clock
 
     def open_session(
-        self, session: str, *, parent: str | None = None, ttl_s: float | None = None, fence: bool = False
+        self,
+        session: str,
+        *,
+        parent: str | None = None,
+        ttl_s: float | None = None,
+        fence: bool = False,
+        on_close: ReleaseMode = ReleaseMode.RELEASE,
     ) -> Opened:
         """Open a session, or answer the open one unchanged. Errors: see `SessionRegistry.open`."""
         self.sweep()
-        return self._sessions.open(session, parent, ttl_s, fence, self._clock.now_ns())
+        opening = Opening(parent, ttl_s, fence, on_close)
+        return self._sessions.open(session, opening, self._clock.now_ns())
 
     def close_session(
         self,
@@ -34,11 +43,12 @@ class SessionCalls:
         *,
         generation: int | None = None,
         subtree: bool = False,
-        mode: ReleaseMode = ReleaseMode.RELEASE,
+        mode: ReleaseMode | None = None,
     ) -> Closed:
         """Close a session, with its descendants if asked, and say what that let go of; the second time, nothing.
 
-        `ReleaseMode.PREVIEW` closes nothing and answers what a close would let go of.
+        `mode` None is what each was opened with. `ReleaseMode.PREVIEW` closes nothing and answers what a close would
+        let go of.
 
         Errors  BAD_SESSION_ID, SESSION_UNKNOWN; SESSION_STALE for a `generation` that is not current. Nothing closes
         """
@@ -47,6 +57,17 @@ class SessionCalls:
         family = self._sessions.subtree(session) if subtree else ()
         closed = self._close(session, mode)
         return replace(closed, children=tuple(self._close(child, mode) for child in family))
+
+    def touch_session(self, session: str, *, generation: int | None = None) -> None:
+        """Renew an open session's lease. Errors: see `SessionRegistry.note`."""
+        self.sweep()
+        facts = self._sessions.look(session, generation, self._clock.now_ns())
+        self._sessions.note(session, generation, facts.paused, self._clock.now_ns())
+
+    def pause_session(self, session: str, paused: Paused | None, *, generation: int | None = None) -> None:
+        """Note what an open session waits for, None: nothing (any more). It renews its lease. Errors: as a touch."""
+        self.sweep()
+        self._sessions.note(session, generation, paused, self._clock.now_ns())
 
     def session(self, session: str) -> SessionView:
         """One session as it is, with what it references. Errors: BAD_SESSION_ID, SESSION_UNKNOWN."""
@@ -75,10 +96,51 @@ class SessionCalls:
             self._release(one.session, one.generation, ReleaseMode.RELEASE)
         return len(lapsed)
 
+    # what a router orders, and asks
+
+    def close_through(self, session: SessionId, generation: int, mode: ReleaseMode) -> LetGo:
+        """Close a session through a generation, known here or not; what it has of later ones stays."""
+        self.sweep()
+        return self._let_go(self._sessions.routed.close(session, generation, self._clock.now_ns()), mode)
+
+    def expire_through(self, session: SessionId, generation: int, even_busy: bool = False) -> LetGo:
+        """Let a session idle out through a generation, unless a request of it is queued or running."""
+        self.sweep()
+        parting = self._sessions.routed.expire(session, generation, self._clock.now_ns(), even_busy)
+        return self._let_go(parting, ReleaseMode.RELEASE)
+
+    def moved_away(self, session: SessionId, generation: int, placement: int) -> LetGo:
+        """Let go of what was registered before `placement`: another worker has the session."""
+        self.sweep()
+        parting = self._sessions.routed.moved(session, generation, placement, self._clock.now_ns())
+        return self._let_go(parting, ReleaseMode.RELEASE)
+
+    def known_sessions(self) -> tuple[KnownSession, ...]:
+        """The open sessions as they are offered to a router. Cost O(records)."""
+        self.sweep()
+        return tuple(self._sessions.routed.known(self._clock.now_ns()))
+
+    def heard_router(self, ago_s: float) -> int:
+        """A router was there so long ago; answers the highest generation that any has named."""
+        self._sessions.routed.heard(self._clock.now_ns() - nanoseconds(ago_s))
+        return self._sessions.routed.highest
+
     # inside
 
-    def _close(self, session: str, mode: ReleaseMode) -> Closed:
+    def _let_go(self, parting: Parting, mode: ReleaseMode) -> LetGo:
+        """Release what an order gave up; the tiers keep what a later generation wants."""
+        session, current = parting.session, parting.current
+        if not parting.releases:
+            return LetGo(session, current, parting.known, parting.busy, mode)
+        if parting.releases >= current:
+            self.tiers.released(session)
+        released = self._release(session, parting.releases, mode)
+        held = holdings(released, self.config.specs)
+        return LetGo(session, current, parting.known, False, released.mode, released.markers, held)
+
+    def _close(self, session: str, asked: ReleaseMode | None) -> Closed:
         now = self._clock.now_ns()
+        mode = asked or self._sessions.look(session, None, now).on_close
         if mode is ReleaseMode.PREVIEW:
             facts = self._sessions.look(session, None, now)
         else:

@@ -8,10 +8,12 @@ import itertools
 from dataclasses import dataclass
 
 from agentcache.errors import CacheError, Kind
-from agentcache.ids import checked_id
-from agentcache.records import Ended, SessionRecord, SessionRecords, SessionRules, nanoseconds
+from agentcache.ids import MAX_SCOPED_BYTES, checked_id
+from agentcache.judging import judge, stale
+from agentcache.records import Ended, Paused, SessionRecord, SessionRecords, SessionRules, Wishes, nanoseconds
+from agentcache.routed import RoutedSessions, adopt_issued
 from agentcache.stats import SessionCounts
-from agentcache.types import SessionId, SessionState, SessionTag, Wait, WaitState
+from agentcache.types import ReleaseMode, SessionId, SessionState, SessionTag, Wait, WaitState
 from agentcache.waits import Forecast, Told
 
 NOTHING_TOLD = Told()
@@ -33,6 +35,7 @@ class Ticket:
     superseded: bool = False
     parent_ignored: bool = False
     arrived_ns: int = 0
+    placement: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,16 @@ class Completion:
 
     registers: bool
     finish_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An explicit open. `ttl_s` None: the worker's own; `on_close`: what a close does that says nothing."""
+
+    parent: str | None = None
+    ttl_s: float | None = None
+    fence: bool = False
+    on_close: ReleaseMode = ReleaseMode.RELEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +86,14 @@ class SessionFacts:
     running: int
     idle_s: float
     ttl_s: float
+    on_close: ReleaseMode
+    paused: Paused | None
 
 
 class SessionRegistry:
     """Every session that this worker knows. Plain values out; time by argument (monotonic nanoseconds).
+
+    `routed` is what a router orders, where there is one.
 
     Caller  calls `sweep(now_ns)` before any other call of the same moment, and releases what it names
     """
@@ -89,21 +106,24 @@ class SessionRegistry:
         self._nobody = SessionRecord(SessionId(""), 0)
         self._sequence = itertools.count(1)
         self._forecast = Forecast()
+        self.routed = RoutedSessions(self._records, self._forecast, rules)
 
     def arrive(self, tag: SessionTag | None, now_ns: int) -> Ticket:
         """Take in a request: find, open or reopen its session, or serve it unreferenced. Counts it as queued.
 
-        Errors  BAD_SESSION_ID; SESSION_STALE for a generation that is not the current one; SESSION_CLOSED for a
-                strict or fenced request that would be served unreferenced. Each changes nothing
+        Errors  as `judge`, and BAD_SESSION_ID. Each changes nothing
         """
         if tag is None:
             nobody = Ticket(next(self._sequence), None, 0, SessionState.NONE, registers=False)
             return self._enqueue(self._nobody, nobody)
-        record = self._records.find(checked_id(tag.session))
-        verdict = _judge(record, tag, self._rules, now_ns, self._records.suspects(now_ns))
+        record = self._records.find(_checked(tag.session))
+        suspect_through = self._records.suspect_through(record, now_ns)
+        verdict = judge(record, tag, self._rules, now_ns, suspect_through)
         if verdict.opens:
             self._records.open(record, verdict.opens, now_ns)
-        ignored = tag.parent is not None and not self._adopt(record, tag.parent)
+        if tag.issued:
+            self.routed.tagged(record, tag, now_ns)
+        ignored = tag.parent is not None and not self._adopt(record, tag)
         ticket = Ticket(
             number=next(self._sequence),
             session=record.session,
@@ -113,14 +133,16 @@ class SessionRegistry:
             superseded=tag.superseded,
             parent_ignored=ignored,
             arrived_ns=now_ns,
+            placement=tag.placement,
         )
+        record.wishes.paused = None
         self._enqueue(record if record.known else self._nobody, ticket)
         self._records.touch(record, now_ns)
         return ticket
 
     def begin(self, ticket: Ticket, now_ns: int) -> int:
         """Admit a queued request and answer its start_seq. Errors: LEASE_REUSED unless it is queued."""
-        record = self._take(self._queued, ticket)
+        record = _taken(self._queued, ticket)
         record.queued -= 1
         record.running += 1
         record.ended = None
@@ -135,22 +157,23 @@ class SessionRegistry:
 
         Errors  LEASE_REUSED unless it is queued
         """
-        record = self._take(self._queued, ticket)
+        record = _taken(self._queued, ticket)
         record.queued -= 1
         _rest(record, self._forecast)
         self._records.touch(record, now_ns)
 
     def complete(self, ticket: Ticket, now_ns: int, told: Told = NOTHING_TOLD) -> Completion:
-        """End a running request. It registers iff its generation = current > closed_through.
+        """End a running request. It registers iff its generation = current > closed_through, and was not released.
 
         Errors  LEASE_REUSED unless it is running
         """
-        record = self._take(self._running, ticket)
+        record = _taken(self._running, ticket)
         record.running -= 1
         record.ended = Ended(told, now_ns)
         _rest(record, self._forecast)
         self._records.touch(record, now_ns)
         live = ticket.generation == record.current > record.closed_through
+        live = live and (ticket.generation, ticket.placement) > record.placing.released
         return Completion(ticket.registers and live, next(self._sequence))
 
     def wait(self, session: SessionId) -> Wait:
@@ -167,13 +190,14 @@ class SessionRegistry:
         """Whether the ticket has neither begun nor left."""
         return ticket.number in self._queued
 
-    def open(self, session: str, parent: str | None, ttl_s: float | None, fence: bool, now_ns: int) -> Opened:
-        """Open a session, or answer the open one unchanged; `fence` raises its generation. Closed ones reopen at once.
+    def open(self, session: str, opening: Opening, now_ns: int) -> Opened:
+        """Open a session, or answer the open one unchanged; a fence raises its generation. Closed ones reopen at once.
 
         Errors  BAD_SESSION_ID; BAD_REQUEST for a ttl that is not positive or a parent below the session itself;
                 SESSION_UNKNOWN, SESSION_CLOSED for the parent. Each changes nothing
         """
-        record = self._records.find(checked_id(session))
+        record = self._records.find(_checked(session))
+        ttl_s, parent = opening.ttl_s, opening.parent
         if ttl_s is not None and not 0 < ttl_s < float("inf"):
             raise CacheError(Kind.BAD_REQUEST, "ttl_s is a positive number of seconds", ttl_s=ttl_s)
         created = record.state is not SessionState.OPEN
@@ -181,7 +205,8 @@ class SessionRegistry:
             kin = record.parent if parent is None else self._checked_parent(record.session, parent)
             self._records.link(record, kin)
             record.ttl_ns = nanoseconds(ttl_s or self._rules.ttl_s)
-        if created or fence:
+            record.wishes = Wishes(opening.on_close)
+        if created or opening.fence:
             self._records.open(record, record.last + 1, now_ns)
         return Opened(record.session, record.current, created)
 
@@ -197,6 +222,19 @@ class SessionRegistry:
             self._records.close(record, now_ns)
         return _facts(record, now_ns)
 
+    def note(self, session: str, generation: int | None, paused: Paused | None, now_ns: int) -> SessionFacts:
+        """Renew the lease of an open session, and note what it waits for until its next request.
+
+        Errors  as `close`, and SESSION_CLOSED for one that is not open
+        """
+        record = self._named(session, generation)
+        if record.state is not SessionState.OPEN:
+            said = "the session is closed, or has idled out; open it again"
+            raise CacheError(Kind.SESSION_CLOSED, said, session=session)
+        record.wishes.paused = paused
+        self._records.touch(record, now_ns)
+        return _facts(record, now_ns)
+
     def look(self, session: str, generation: int | None, now_ns: int) -> SessionFacts:
         """One session as it is. Errors: as `close`."""
         return _facts(self._named(session, generation), now_ns)
@@ -207,11 +245,16 @@ class SessionRegistry:
 
     def subtree(self, session: str) -> tuple[SessionId, ...]:
         """The session's descendants that are not closed, parents first."""
-        family = self._records.descendants(checked_id(session))
+        family = self._records.descendants(_checked(session))
         return tuple(record.session for record in family if record.state is not SessionState.CLOSED)
 
     def sweep(self, now_ns: int) -> tuple[Lapsed, ...]:
-        """Let idle leases run out: longer than `ttl_s` without a request queued, running or ended."""
+        """Let idle leases run out: longer than `ttl_s` without a request queued, running or ended.
+
+        Where a router is heard it is the one to say so, and none run out here.
+        """
+        if self.routed.heard_lately(now_ns):
+            return ()
         return tuple(Lapsed(record.session, record.current) for record in self._records.expire(now_ns))
 
     def counts(self) -> SessionCounts:
@@ -224,15 +267,18 @@ class SessionRegistry:
         return record.state is SessionState.OPEN and record.closed_through < generation <= record.current
 
     def _named(self, session: str, generation: int | None) -> SessionRecord:
-        record = self._records.find(checked_id(session))
+        record = self._records.find(_checked(session))
         if not record.known:
             raise CacheError(Kind.SESSION_UNKNOWN, "no such session here", session=session)
         if generation not in (None, record.current):
-            raise _stale(record, generation)
+            raise stale(record, generation)
         return record
 
-    def _adopt(self, record: SessionRecord, parent: str) -> bool:
+    def _adopt(self, record: SessionRecord, tag: SessionTag) -> bool:
         """Take the parent that a tag names, once. False: ignored."""
+        parent = tag.parent or ""
+        if tag.issued:
+            return adopt_issued(self._records, record, SessionId(parent))
         if record.state is not SessionState.OPEN or record.parent is not None:
             return record.parent == parent
         try:
@@ -242,7 +288,7 @@ class SessionRegistry:
         return True
 
     def _checked_parent(self, session: SessionId, named: str) -> SessionId:
-        parent = self._records.find(checked_id(named))
+        parent = self._records.find(_checked(named))
         if not parent.known:
             raise CacheError(Kind.SESSION_UNKNOWN, "no such parent session here", parent=named)
         if parent.state is SessionState.CLOSED:
@@ -258,12 +304,12 @@ class SessionRegistry:
         self._queued[ticket.number] = record
         return ticket
 
-    def _take(self, tickets: dict[int, SessionRecord], ticket: Ticket) -> SessionRecord:
-        if ticket.number not in tickets:
-            raise CacheError(
-                Kind.LEASE_REUSED, "a ticket is used once: begin and complete, or leave", ticket=ticket.number
-            )
-        return tickets.pop(ticket.number)
+
+def _taken(tickets: dict[int, SessionRecord], ticket: Ticket) -> SessionRecord:
+    if ticket.number not in tickets:
+        said = "a ticket is used once: begin and complete, or leave"
+        raise CacheError(Kind.LEASE_REUSED, said, ticket=ticket.number)
+    return tickets.pop(ticket.number)
 
 
 def _rest(record: SessionRecord, forecast: Forecast) -> None:
@@ -271,73 +317,6 @@ def _rest(record: SessionRecord, forecast: Forecast) -> None:
     if record.state is SessionState.OPEN and not record.busy and record.ended:
         forecast.left(record.away, record.ended.told, record.ended.at_ns)
         record.ended = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """How a request is served: by the current generation, by one that it `opens` (> 0), or unreferenced."""
-
-    state: SessionState
-    opens: int = 0
-    registers: bool = True
-
-
-_JOIN = _Verdict(SessionState.OPEN)
-_AS_CLOSED = _Verdict(SessionState.CLOSED, registers=False)
-_AS_NOBODY = _Verdict(SessionState.NONE, registers=False)
-
-
-def _judge(
-    record: SessionRecord, tag: SessionTag, rules: SessionRules, now_ns: int, suspect: bool
-) -> _Verdict:
-    if suspect and not record.known:
-        verdict = _AS_NOBODY
-    elif tag.generation is None:
-        verdict = _judge_plain(record, tag.issued, rules, now_ns)
-    elif tag.issued:
-        verdict = _judge_issued(record, tag.generation)
-    else:
-        verdict = _judge_fenced(record, tag.generation)
-    insists = tag.strict or not (tag.issued or tag.generation is None)
-    if insists and not verdict.registers:
-        raise CacheError(
-            Kind.SESSION_CLOSED,
-            "the session is closed; open it again, or send the request without fence and strict",
-            session=record.session,
-            generation=record.current,
-        )
-    return verdict
-
-
-def _judge_plain(record: SessionRecord, issued: bool, rules: SessionRules, now_ns: int) -> _Verdict:
-    if record.state is SessionState.OPEN:
-        return _JOIN
-    early = now_ns - record.closed_ns <= nanoseconds(rules.reopen_after_s)
-    if record.state is SessionState.CLOSED and (issued or early):
-        return _AS_CLOSED
-    return _Verdict(_greeting(record), opens=record.last + 1)
-
-
-def _judge_issued(record: SessionRecord, generation: int) -> _Verdict:
-    """A router's tag: the router alone opens generations, so a higher one is current at once."""
-    if generation <= record.closed_through:
-        return _AS_CLOSED
-    if generation < record.current:
-        raise _stale(record, generation)
-    if record.state is SessionState.OPEN and generation == record.current:
-        return _JOIN
-    return _Verdict(_greeting(record), opens=generation)
-
-
-def _judge_fenced(record: SessionRecord, generation: int) -> _Verdict:
-    """A client's fence: it names the current generation or is stale, a higher one too."""
-    if generation != record.current or record.state in (SessionState.EXPIRED, SessionState.NONE):
-        raise _stale(record, generation)
-    return _JOIN if record.state is SessionState.OPEN else _AS_CLOSED
-
-
-def _greeting(record: SessionRecord) -> SessionState:
-    return SessionState.EXPIRED if record.state is SessionState.EXPIRED else SessionState.OPEN
 
 
 def _facts(record: SessionRecord, now_ns: int) -> SessionFacts:
@@ -351,15 +330,11 @@ def _facts(record: SessionRecord, now_ns: int) -> SessionFacts:
         running=record.running,
         idle_s=0.0 if record.busy else (now_ns - record.used_ns) / 1e9,
         ttl_s=record.ttl_ns / 1e9,
+        on_close=record.wishes.on_close,
+        paused=record.wishes.paused,
     )
 
 
-def _stale(record: SessionRecord, generation: int | None) -> CacheError:
-    return CacheError(
-        Kind.SESSION_STALE,
-        "the generation is not the session's current one",
-        session=record.session,
-        generation=generation,
-        current=record.current,
-        state=record.state.value,
-    )
+def _checked(session: str) -> SessionId:
+    """An id as it is here; a tenant's, with the tenant before it, is longer than those of the edges."""
+    return checked_id(session, MAX_SCOPED_BYTES)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from agentcache.errors import CacheError, Kind
 from agentcache.records import SessionRules
-from agentcache.sessions import SessionFacts, SessionRegistry, Ticket
+from agentcache.sessions import Opening, SessionFacts, SessionRegistry, Ticket
 from agentcache.types import SessionId, SessionState, SessionTag
 from tests.property.reaching import reach
 
@@ -73,7 +73,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(session=NAMES, fence=st.booleans())
     def open(self, session: SessionId, fence: bool) -> None:
-        opened = self.registry.open(session, None, None, fence, self.now_ns)
+        opened = self.registry.open(session, Opening(fence=fence), self.now_ns)
         assert opened.created is (session not in self.live)
         if opened.created or fence:
             REACHED["reopened after close"] += opened.created and session in self.closed_ns

@@ -2,7 +2,10 @@
 
 import numpy as np
 
+from agentcache.cache import ActiveTurn
 from agentcache.errors import Kind
+from agentcache.holdings import LetGo
+from agentcache.records import Paused
 from agentcache.types import (
     FULL,
     MAMBA,
@@ -173,3 +176,71 @@ def test_sessions_view(world: World) -> None:
     assert (b.session, b.idle_s, b.ttl_s, b.parent) == ("b", 5.0, 60.0, None)
     assert (a.session, a.idle_s, a.queued, a.parent) == ("a", 0.0, 1, "b")
     world.cache.leave(ticket)
+
+
+# what a router orders
+
+
+def routed_turn(world: World, seed: int, generation: int, placement: int = 0) -> ActiveTurn:
+    turn = world.begin(text(seed, 24), "t/s", generation=generation, issued=True, placement=placement)
+    world.compute(turn, text(seed, 24))
+    return turn
+
+
+def test_orders_of_a_router_release_and_tell_what(world: World) -> None:
+    world.finish(routed_turn(world, 1, 7))
+    held = world.cache.session("t/s").held
+    session = SessionId("t/s")
+    busy = routed_turn(world, 1, 7)
+    assert world.cache.expire_through(session, 7) == LetGo(session, 7, known=True, busy=True)
+    world.finish(busy)
+    expired = world.cache.expire_through(session, 7)
+    assert (expired.markers, expired.released, expired.busy) == (1, held, False)
+    world.finish(routed_turn(world, 1, 9))
+    moved = world.cache.moved_away(session, 9, 1)
+    assert (moved.markers, moved.released) == (1, held)
+    world.finish(routed_turn(world, 1, 9, placement=2))
+    assert world.cache.moved_away(session, 9, 1).busy
+    closed = world.cache.close_through(session, 9, ReleaseMode.DROP)
+    assert (closed.mode, closed.generation, closed.released) == (ReleaseMode.DROP, 9, held)
+    assert world.cache.close_through(session, 9, ReleaseMode.DROP).released == ()
+    assert world.used()[FULL] == 0
+    assert world.cache.stats().open_references == 0
+
+
+def test_an_order_for_an_older_generation_takes_its_references_only(world: World) -> None:
+    world.finish(routed_turn(world, 1, 7))
+    late = routed_turn(world, 2, 9)
+    assert world.cache.close_through(SessionId("t/s"), 7, ReleaseMode.RELEASE).markers == 1
+    world.finish(late)
+    assert world.frontiers("t/s") == [(24, 24)]
+    assert [known.generation for known in world.cache.known_sessions()] == [9]
+
+
+def test_a_router_that_is_heard_keeps_idle_sessions(world: World) -> None:
+    world.finish(routed_turn(world, 1, 7))
+    world.clock.advance(int(1799e9))
+    assert world.cache.heard_router(0.0) == 7
+    world.clock.advance(int(1799e9))
+    assert world.cache.sweep() == 0
+    world.clock.advance(int(2e9))
+    assert world.cache.sweep() == 1
+    assert world.cache.stats().open_references == 0
+
+
+def test_a_close_that_says_nothing_does_what_the_session_was_opened_with(world: World) -> None:
+    world.cache.open_session("s", on_close=ReleaseMode.DROP)
+    world.turn(text(1, 24), "s")
+    assert world.cache.close_session("s").mode is ReleaseMode.DROP
+    assert world.used()[FULL] == 0
+
+
+def test_a_pause_and_a_touch_renew_the_lease(world: World) -> None:
+    world.cache.open_session("s", ttl_s=10.0)
+    world.cache.pause_session("s", Paused("search"))
+    world.clock.advance(int(9e9))
+    world.cache.touch_session("s", generation=1)
+    assert world.cache.session("s").paused == Paused("search")
+    world.clock.advance(int(9e9))
+    world.cache.pause_session("s", None)
+    assert world.cache.session("s").paused is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentcache.errors import Kind
-from agentcache.ids import checked_id
+from agentcache.ids import checked_id, scoped
 from tests.unit.sessions.world import (
     CLOSED,
     EXPIRED,
@@ -25,16 +25,23 @@ from tests.unit.sessions.world import (
 
 
 @pytest.mark.parametrize("good", ["s", "a b", "x" * 256, "é" * 128, "😀", "a/b:c#d"])
-def test_id_is_taken_as_it_is(good: str) -> None:
+def test_id_is_taken_as_it_is(world: World, good: str) -> None:
     assert checked_id(good) == good
+    assert world.request(scoped("t" * 64, checked_id(good))).session == f"{'t' * 64}/{good}"
+
+
+@pytest.mark.parametrize("bad", ["x" * 257, "é" * 129])
+def test_id_too_long_at_an_edge_is_refused(bad: str) -> None:
+    with refused(Kind.BAD_SESSION_ID):
+        checked_id(bad)
 
 
 @pytest.mark.parametrize(
     "bad",
     [
         "",
-        "x" * 257,
-        "é" * 129,
+        "x" * 322,
+        "é" * 161,
         "a\nb",
         "\x00",
         "a\x7fb",

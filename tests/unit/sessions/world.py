@@ -7,7 +7,7 @@ import pytest
 
 from agentcache.errors import CacheError, Kind
 from agentcache.records import SessionRules
-from agentcache.sessions import Lapsed, SessionRegistry, Ticket
+from agentcache.sessions import Lapsed, Opening, SessionRegistry, Ticket
 from agentcache.types import SessionId, SessionState, SessionTag
 
 OPEN, CLOSED, EXPIRED, NONE = SessionState.OPEN, SessionState.CLOSED, SessionState.EXPIRED, SessionState.NONE
@@ -47,7 +47,7 @@ class World:
     def open(
         self, session: str = "s", parent: str | None = None, ttl_s: float | None = None, fence: bool = False
     ) -> tuple[int, bool]:
-        opened = self.registry.open(session, parent, ttl_s, fence, self.now)
+        opened = self.registry.open(session, Opening(parent, ttl_s, fence), self.now)
         return opened.generation, opened.created
 
     def close(self, session: str = "s", generation: int | None = None) -> int:
