@@ -75,7 +75,7 @@ class Tokenizing:
         """Whether a worker failed so lately that it is not asked."""
         return self._clock.now_ns() < self._rests_until.get(worker, 0)
 
-    async def tokens(self, view: WorkerView, route: str, fields: Fields) -> array[int]:
+    async def tokens(self, view: WorkerView, route: str, fields: Fields) -> "array[int]":
         """The prompt's tokens as this worker would compute them; none when nobody can say.
 
         Nobody is asked about a prompt of fewer bytes than the worker's chunk has tokens: no such prompt is kept.
