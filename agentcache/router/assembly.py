@@ -56,7 +56,7 @@ def make_router(
     router_id, signer, upstream = world.new_id(), TagSigner(secret), Upstreams()
     fleet = FleetView(settings.upstreams, prober(upstream), salt=router_id)
     plain = PlainServers(fleet.find, upstream.post)
-    closer = Closer(store, router_id, world.new_id, plain, settings.close_wait_s)
+    closer = Closer(store, router_id, world.new_id, plain, settings.close_wait_s, world.clock)
     state = StoreState(world.clock, lambda: not fleet.store_down)
     endings = Endings()
     rules = StandingRules(settings.without_store == "serve", closer.close_plain)

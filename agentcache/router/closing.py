@@ -11,8 +11,10 @@ from typing import Final, Protocol
 
 import structlog
 
+from agentcache.clock import Clock, SystemClock
 from agentcache.errors import CacheError
-from agentcache.router.sglang import Pause, PlainServers
+from agentcache.router.reclosing import EpochStore, Reclosing
+from agentcache.router.sglang import PlainServers
 from agentcache.store.api import (
     ClosedFamily,
     ClosedOne,
@@ -27,15 +29,14 @@ PENDING: Final = "pending"
 READ_S: Final = 1.0
 """How long one look into the stream of receipts waits."""
 STORE_PAUSE_S: Final = 0.5
+CLOCK: Final = SystemClock()
 
 _Place = tuple[str, str]
 """A session and a worker."""
 
 
-class CloseStore(Protocol):
+class CloseStore(EpochStore, Protocol):
     """What a close asks of the session store."""
-
-    async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily: ...
 
     async def receipts(self, router: str, after: str, wait_s: float) -> tuple[tuple[str, Receipt], ...]: ...
 
@@ -73,7 +74,9 @@ class CloseAnswer:
 
 
 class Closer:
-    """Closes for one router process. `run` reads its receipts; without it every holder is PENDING."""
+    """Closes for one router process. `run` reads its receipts, without it every holder is PENDING; and it closes again
+    when the store has lost its data.
+    """
 
     def __init__(
         self,
@@ -82,14 +85,14 @@ class Closer:
         new_id: Callable[[], str],
         plain: PlainServers,
         wait_s: float = 2.0,
-        pause: Pause = asyncio.sleep,
+        clock: Clock = CLOCK,
     ) -> None:
         self._store = store
         self._router_id = router_id
         self._new_id = new_id
         self._plain = plain
         self._wait_s = wait_s
-        self._pause = pause
+        self._reclosing = Reclosing(store, clock)
         self._operations: dict[str, _Operation] = {}
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -106,6 +109,7 @@ class Closer:
             family, closed, more = await self._close_all(
                 ref, Closing(generation, mode, name, self._router_id)
             )
+            self._remember(ref.tenant, closed, mode)
             self._tell_plain(ref.tenant, closed, operation)
             expected = {(one.session, worker) for one in closed for worker in one.holders}
             await operation.complete(expected, self._wait_s)
@@ -119,32 +123,44 @@ class Closer:
         if self._plain.has(worker):
             await self._plain.close(ref, generation, worker)
 
-    def tell_plain(self, tenant: str, closed: tuple[ClosedOne, ...]) -> None:
-        """Tell the plain servers among the holders, in the background: the sweeper closed these sessions."""
-        self._tell_plain(tenant, closed, _Operation())
+    def closed(self, one: ClosedOne) -> None:
+        """Take note of a session that the sweeper closed, and tell the plain servers that hold of it."""
+        self._remember(one.tenant, (one,), "")
+        self.lapsed(one)
+
+    def lapsed(self, one: ClosedOne) -> None:
+        """Tell the plain servers that hold of a session that idled out, in the background."""
+        self._tell_plain(one.tenant, (one,), _Operation())
 
     async def run(self) -> None:
         """Read receipts until cancelled. A store that does not answer is asked again a little later."""
         after, down = "", False
         while True:
             try:
-                arrived = await self._store.receipts(self._router_id, after, READ_S)
+                after = await self._look(after)
+                down = False
             except CacheError as error:
                 if not down:
                     structlog.get_logger().warning("receipts_unread", why=error.message)
                 down = True
-                await self._pause(STORE_PAUSE_S)
-                continue
-            down = False
-            for place, receipt in arrived:
-                self._take(receipt)
-                after = place
+                await self._plain.pause(STORE_PAUSE_S)
 
     async def stop(self) -> None:
         """End the calls to plain servers that still run."""
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _look(self, after: str) -> str:
+        """One look into the stream of receipts, and where the next one begins: in a new store at its beginning."""
+        if await self._reclosing.lost():
+            structlog.get_logger().warning("store_lost_data")
+            after = ""
+        await self._reclosing.catch_up()
+        for place, receipt in await self._store.receipts(self._router_id, after, READ_S):
+            self._take(receipt)
+            after = place
+        return after
 
     async def _close_all(
         self, ref: SessionRef, closing: Closing
@@ -159,6 +175,10 @@ class Closer:
                 return first, tuple(closed), True
             closed += family.closed
         return first, tuple(closed), False
+
+    def _remember(self, tenant: str, closed: tuple[ClosedOne, ...], mode: str) -> None:
+        for one in closed:
+            self._reclosing.remember(SessionRef(tenant, one.session), one.generation, mode)
 
     def _tell_plain(self, tenant: str, closed: tuple[ClosedOne, ...], operation: "_Operation") -> None:
         for one in closed:

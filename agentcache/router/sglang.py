@@ -29,7 +29,7 @@ class PlainServers:
     def __init__(self, find: Find, post: Post, pause: Pause = asyncio.sleep) -> None:
         self._find = find
         self._post = post
-        self._pause = pause
+        self.pause = pause
 
     def has(self, worker: str) -> bool:
         """Whether a holder is one of these: nobody else will tell it, and it sends no receipt."""
@@ -44,7 +44,7 @@ class PlainServers:
         pause_s, said = FIRST_PAUSE_S, ""
         for attempt in range(ATTEMPTS):
             if attempt:
-                await self._pause(pause_s)
+                await self.pause(pause_s)
                 pause_s *= 2
             said = await self._told(view.url, plain_session(ref.tenant, ref.session))
             if not said:

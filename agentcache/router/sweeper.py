@@ -16,8 +16,13 @@ MORE_S: Final = 0.02
 LIMIT: Final = 500
 """Sessions that one sweep looks at: a few milliseconds of the store's time."""
 
-TellPlain = Callable[[str, tuple[ClosedOne, ...]], None]
-"""Tenant, and sessions that ended: their holders that are plain servers are told (`Closer.tell_plain`)."""
+
+class Endings(Protocol):
+    """Who hears of sessions that a sweep has ended."""
+
+    def closed(self, one: ClosedOne) -> None: ...
+
+    def lapsed(self, one: ClosedOne) -> None: ...
 
 
 class SweepStore(Protocol):
@@ -33,13 +38,13 @@ class Sweeper:
     def __init__(
         self,
         store: SweepStore,
-        tell_plain: TellPlain,
+        endings: Endings,
         jitter: Callable[[], float],
         every_s: float = EVERY_S,
         pause: Pause = asyncio.sleep,
     ) -> None:
         self._store = store
-        self._tell_plain = tell_plain
+        self._endings = endings
         self._jitter = jitter
         self._every_s = every_s
         self._pause = pause
@@ -61,8 +66,10 @@ class Sweeper:
             self._failing = True
             return False
         self._failing = False
-        for one in (*swept.closed, *swept.lapsed):
-            self._tell_plain(one.tenant, (one,))
+        for one in swept.closed:
+            self._endings.closed(one)
+        for one in swept.lapsed:
+            self._endings.lapsed(one)
         if swept.offered or swept.expired or swept.closed:
             structlog.get_logger().info(
                 "swept", offered=swept.offered, expired=swept.expired, closed=len(swept.closed)

@@ -145,13 +145,15 @@ class Done:
 class Closing:
     """A close of a session with all its descendants, at most `close_limit` of them in one call.
 
-    `mode` "" is each session's own `on_close`.
+    `mode` "" is each session's own `on_close`. `again`: it was closed before, in a store that has lost its data since.
+    An unknown id then gets the session tombstone that was lost, through `generation`.
     """
 
     generation: int | None = None
     mode: str = "release"
     operation: str = ""
     reply_to: str = ""
+    again: bool = False
 
 
 class CloseVerdict(StrEnum):
@@ -169,7 +171,7 @@ class ClosedOne:
     generation: int
     holders: tuple[str, ...]
     tenant: str = ""
-    """Said by `sweep`, which knows no tenant beforehand."""
+    """Whose it is: a sweep knows no tenant beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,8 @@ class SessionStore(Protocol):
 
     async def look(self, ref: SessionRef) -> SessionRecord: ...
 
-    async def list(self, tenant: str, after: str, limit: int) -> Page: ...
+    async def list(self, tenant: str, after: str, limit: int) -> Page:
+        """Errors  CacheError(BAD_REQUEST) for an `after` that no page ended with."""
 
     async def note(self, ref: SessionRef, note: "Note") -> SessionRecord:
         """Record a touch, a pause or a resume of an open session; each renews its lease. `state` says if it is open."""

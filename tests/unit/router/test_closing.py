@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
+from agentcache.clock import ManualClock
 from agentcache.errors import CacheError, Kind
 from agentcache.router.closing import PENDING, CloseAnswer, Closer
 from agentcache.router.fleet import WorkerView
@@ -84,6 +85,7 @@ class World:
 
     store: Flaky
     post: Post
+    clock: ManualClock = field(default_factory=ManualClock)
     paused: list[float] = field(default_factory=list)
 
     async def pause(self, seconds: float) -> None:
@@ -94,7 +96,7 @@ class World:
         known = {view.id: view for view in (SGLANG, PLAIN)}
         names = (f"op{number}" for number in count())
         servers = PlainServers(known.get, self.post, self.pause)
-        return Closer(self.store, "r1", lambda: next(names), servers, wait_s, self.pause)
+        return Closer(self.store, "r1", lambda: next(names), servers, wait_s, self.clock)
 
     async def worker(self, name: str) -> DeskWorker:
         return await DeskWorker(self.store, name).start()
@@ -353,7 +355,7 @@ async def test_what_the_sweeper_ended_is_told_in_the_background(world: World) ->
     closer = Closer(
         world.store, "r1", lambda: "op", PlainServers({SGLANG.id: SGLANG}.get, post, world.pause), LONG_S
     )
-    closer.tell_plain("t", (ClosedOne("late", 7, ("w1", "sgl:1")),))
+    closer.lapsed(ClosedOne("late", 7, ("w1", "sgl:1"), "t"))
     await taken.wait()
     await closer.stop()
     assert world.post.sent == [("http://127.0.0.1:1/close_session", b'{"session_id":"t/late"}')]

@@ -34,13 +34,16 @@ class Script:
 
 @dataclass
 class Told:
-    """What plain servers were told, and how long the sweeper waited."""
+    """What was told, and how long the sweeper waited."""
 
-    ended: list[tuple[str, tuple[ClosedOne, ...]]] = field(default_factory=list)
+    ended: list[tuple[str, ClosedOne]] = field(default_factory=list)
     paused: list[float] = field(default_factory=list)
 
-    def tell(self, tenant: str, closed: tuple[ClosedOne, ...]) -> None:
-        self.ended.append((tenant, closed))
+    def closed(self, one: ClosedOne) -> None:
+        self.ended.append(("closed", one))
+
+    def lapsed(self, one: ClosedOne) -> None:
+        self.ended.append(("lapsed", one))
 
     async def pause(self, seconds: float) -> None:
         self.paused.append(seconds)
@@ -49,7 +52,7 @@ class Told:
 async def swept(*answers: Swept | CacheError, jitter: float = 0.0) -> tuple[Script, Told]:
     script, told = Script(list(answers)), Told()
     with pytest.raises(asyncio.CancelledError):
-        await Sweeper(script, told.tell, lambda: jitter, 0.5, told.pause).run()
+        await Sweeper(script, told, lambda: jitter, 0.5, told.pause).run()
     return script, told
 
 
@@ -80,17 +83,17 @@ async def test_nothing_done_is_nothing_said() -> None:
     assert lines == []
 
 
-async def test_what_ended_is_told_to_plain_servers() -> None:
+async def test_what_ended_is_told() -> None:
     closed, lapsed = ClosedOne("a", 1, ("s",), "t"), ClosedOne("b", 2, ("s",), "u")
     _, told = await swept(Swept(closed=(closed,), lapsed=(lapsed,)))
-    assert told.ended == [("t", (closed,)), ("u", (lapsed,))]
+    assert told.ended == [("closed", closed), ("lapsed", lapsed)]
 
 
 async def test_idle_sessions_of_a_real_store_run_out() -> None:
     now = [1_000_000]
     store = MemoryStore(StoreRules(ttl_s=10), lambda: now[0], lambda: "e1")
     await store.open(SessionRef("t", "s"), Opening())
-    sweeper = Sweeper(store, Told().tell, lambda: 0.0)
+    sweeper = Sweeper(store, Told(), lambda: 0.0)
     await sweeper.once()
     assert (await store.look(SessionRef("t", "s"))).state == "open"
     now[0] += 10_000
