@@ -114,7 +114,7 @@ class EmbeddedServer:
         self._turn = threading.Lock()
         self._own: GuardedProcess | None = None
         self._closed = False
-        self._socket = _socket_path(folder)
+        self._socket = socket_path(folder)
 
     @property
     def socket(self) -> Path:
@@ -270,7 +270,7 @@ def _open_lock(path: Path) -> int:
         return fcntl.fcntl(lock, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH_DESCRIPTOR)
 
 
-def _socket_path(folder: Path) -> Path:
+def socket_path(folder: Path) -> Path:
     """In the folder, or, when that is too long for a socket, in a folder of ours under the one for temporary files."""
     path = folder / "server.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:

@@ -389,3 +389,6 @@ class WorkerDesk(Protocol):
 
 class Store(SessionStore, Fleet, WorkerDesk, Protocol):
     """All of it in one object, as memory and Redis have it."""
+
+    async def aclose(self) -> None:
+        """Let go of connections; what is stored stays. Idempotent."""

@@ -17,3 +17,6 @@ class MemoryStore(MemorySessions, MemoryFleet, MemoryDesk):
 
     def __init__(self, rules: StoreRules, now_ms: Callable[[], int], new_epoch: Callable[[], str]) -> None:
         super().__init__(Books(rules, now_ms, new_epoch))
+
+    async def aclose(self) -> None:
+        """Nothing is held."""

@@ -131,10 +131,10 @@ class Books:
             self.kids.get(SessionRef(ref.tenant, session.parent), {}).pop(ref, None)
         return session
 
-    def bury(self, ref: SessionRef) -> None:
+    def bury(self, ref: SessionRef, generation: int) -> None:
         """Leave a tombstone, the newest of at most `tombstones`."""
-        self.tombs.pop(ref, None)
-        self.tombs[ref] = Tombstone(self.open[ref].generation, self.now_ms())
+        self.last = max(self.last, generation)
+        self.tombs[ref] = Tombstone(generation, self.now_ms())
         oldest = sorted(self.tombs, key=lambda one: (self.tombs[one].closed_ms, name_of(one)))
         for one in oldest[: max(0, len(oldest) - self.rules.tombstones)]:
             del self.tombs[one]

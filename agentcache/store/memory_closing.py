@@ -24,9 +24,9 @@ def close_one(books: Books, ref: SessionRef, how: Leftover) -> ClosedOne:
         books.post(worker, notice)
     if children := books.kids.pop(ref, {}):
         how.families.append(Family(books.last, children))
-    books.bury(ref)
+    books.bury(ref, session.generation)
     books.end(ref)
-    return ClosedOne(ref.session, session.generation, holders)
+    return ClosedOne(ref.session, session.generation, holders, ref.tenant)
 
 
 def close_left(books: Books, root: SessionRef, limit: int) -> tuple[tuple[ClosedOne, ...], int]:

@@ -70,8 +70,8 @@ class MemoryDesk:
             let_go(books, receipt)
         desk = books.desks.get(receipt.worker)
         asked = (receipt.operation, SessionRef(receipt.tenant, receipt.session))
-        if receipt.order is Order.CLOSE and desk and desk.pending.pop(asked, None):
-            books.append(books.answers.setdefault(receipt.reply_to, []), receipt)
+        if receipt.order is Order.CLOSE and desk and (notice := desk.pending.pop(asked, None)):
+            books.append(books.answers.setdefault(notice.reply_to, []), receipt)
 
     def _end(self, worker: str) -> str:
         """The end of a worker's stream; an empty one gets a mark, so that a cursor always names what is there."""

@@ -1,30 +1,45 @@
 """Idle sessions in memory: their holders are asked to let go, and when all have, the session is off the books."""
 
-from agentcache.store.api import SessionRef
+from dataclasses import dataclass, field
+
+from agentcache.store.api import ClosedOne, SessionRef
 from agentcache.store.memory_books import ASKED, OFFER_BEATS, RELEASED, Books, Session
 from agentcache.wire import Notice, Order, Outcome, Receipt
 
 
-def idle_out(books: Books, ref: SessionRef) -> tuple[int, int]:
-    """What becomes of a session whose lease is over: (holders that were asked, sessions that ended)."""
+@dataclass(slots=True)
+class Idled:
+    """What became of idle sessions: holders that were asked, sessions that ended, and whom nobody told of that."""
+
+    asked: int = 0
+    ended: int = 0
+    lapsed: list[ClosedOne] = field(default_factory=list)
+
+
+def idle_out(books: Books, ref: SessionRef, idled: Idled) -> None:
+    """End a session whose lease is over, or ask its holders to let go, or arm it again."""
     session, now_ms = books.open[ref], books.now_ms()
     in_flight = [until_ms for until_ms in session.in_flight.values() if until_ms > now_ms]
     if in_flight:
         session.deadline_ms = max(in_flight)
-        return 0, 0
+        return
     if books.kids.get(ref):
         session.deadline_ms = now_ms + session.ttl_ms
-        return 0, 0
-    asked = [worker for worker in books.holders(session) if worker in books.desks]
+        return
+    holders = books.holders(session)
+    asked = [worker for worker in holders if worker in books.desks]
     if not asked:
         books.end(ref)
-        return 0, 1
+        idled.ended += 1
+        if holders:
+            idled.lapsed.append(ClosedOne(ref.session, session.generation, holders, ref.tenant))
+        return
     session.expiring = session.expiring or ASKED
     session.deadline_ms = now_ms + round(OFFER_BEATS * books.rules.worker_s * 1000)
     notice = Notice(Order.EXPIRE, ref.tenant, ref.session, session.generation, session.placement)
     for worker in asked:
         books.post(worker, notice)
-    return len(asked), 0
+    idled.asked += len(asked)
 
 
 def let_go(books: Books, receipt: Receipt) -> None:
@@ -47,12 +62,15 @@ def let_go(books: Books, receipt: Receipt) -> None:
 
 def _one_less(books: Books, ref: SessionRef, session: Session) -> None:
     """A holder has let go of the generation that is current: it takes no more turns of it."""
-    going = bool(session.expiring)
-    if going and any(worker in books.desks for worker in books.holders(session)):
+    going, left = bool(session.expiring), books.holders(session)
+    if going and any(worker in books.desks for worker in left):
         session.expiring = RELEASED
-    elif going and not books.kids.get(ref):
-        books.end(ref)
-    else:
+    elif not going or books.kids.get(ref):
         session.generation = books.issue()
         session.expiring = ""
         session.deadline_ms = max(session.deadline_ms, books.now_ms() + session.ttl_ms * going)
+    elif left:  # only such as cannot be asked: the next sweep says whom nobody told
+        session.expiring = RELEASED
+        session.deadline_ms = books.now_ms()
+    else:
+        books.end(ref)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from agentcache.store.api import ClosedOne, SessionRef, Swept, WorkerEntry
 from agentcache.store.memory_books import GONE_BEATS, Books, name_of
 from agentcache.store.memory_closing import close_left
-from agentcache.store.memory_expiry import idle_out
+from agentcache.store.memory_expiry import Idled, idle_out
 from agentcache.wire import Outcome, Receipt
 
 Found = TypeVar("Found")
@@ -66,11 +66,14 @@ class MemoryFleet:
         closed, looked = self._finish_closes(limit)
         due = [ref for ref, session in books.open.items() if session.deadline_ms <= books.now_ms()]
         due.sort(key=lambda one: (books.open[one].deadline_ms, name_of(one)))
-        offers = [idle_out(books, ref) for ref in due[: limit - looked]]
+        idled = Idled()
+        for ref in due[: limit - looked]:
+            idle_out(books, ref, idled)
         return Swept(
-            offered=sum(asked for asked, _ in offers),
-            expired=sum(ended for _, ended in offers),
+            offered=idled.asked,
+            expired=idled.ended,
             closed=closed,
+            lapsed=tuple(idled.lapsed),
             again=len(old) > limit or bool(books.leftovers) or len(due) > limit - looked,
         )
 

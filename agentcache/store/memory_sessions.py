@@ -20,6 +20,7 @@ from agentcache.store.api import (
 )
 from agentcache.store.memory_books import Books, Leftover, Session
 from agentcache.store.memory_closing import close_left, close_one
+from agentcache.store.places import place_after
 from agentcache.wire import Notice, Order
 
 
@@ -93,14 +94,14 @@ class MemorySessions:
     async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily:
         books, session = self.books, self.books.open.get(ref)
         if not session:
-            return self._close_on(ref)
+            return self._close_on(ref, closing)
         if closing.generation not in (None, session.generation):
             return ClosedFamily(CloseVerdict.STALE, session.generation)
         left = Leftover(books.now_ms(), closing.mode, closing.operation, closing.reply_to)
-        root = close_one(books, ref, left)
         if ref in books.leftovers:
             left.families += books.leftovers[ref].families
         books.leftovers[ref] = left
+        root = close_one(books, ref, left)
         closed, _ = close_left(books, ref, books.rules.close_limit - 1)
         more = ref in books.leftovers
         return ClosedFamily(CloseVerdict.CLOSED, root.generation, (root, *closed), more)
@@ -130,8 +131,8 @@ class MemorySessions:
         return SessionRecord(ref, "none")
 
     async def list(self, tenant: str, after: str, limit: int) -> Page:
-        every = list(self.books.tenant(tenant))
-        rest = [one for one in every if one[0] > int(after or 0)]
+        every, start = list(self.books.tenant(tenant)), place_after(after)
+        rest = [one for one in every if one[0] > start]
         records = tuple([await self.look(ref) for _, ref in rest[:limit]])
         return Page(records, str(rest[limit - 1][0]) if len(rest) > limit else "", len(every))
 
@@ -220,9 +221,11 @@ class MemorySessions:
         self.books.hold(session, session.worker)
         session.holders = {session.worker: session.holders[session.worker]}
 
-    def _close_on(self, ref: SessionRef) -> ClosedFamily:
+    def _close_on(self, ref: SessionRef, closing: Closing) -> ClosedFamily:
         """A session that is not open: go on with what a capped close of it has left."""
         books = self.books
+        if closing.again and closing.generation and ref not in books.tombs:
+            books.bury(ref, closing.generation)
         tomb, was_left = books.tombs.get(ref), ref in books.leftovers
         closed, _ = close_left(books, ref, books.rules.close_limit) if was_left else ((), 0)
         verdict = CloseVerdict.ALREADY if tomb else CloseVerdict.UNKNOWN

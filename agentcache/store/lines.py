@@ -1,0 +1,118 @@
+"""Connections of a session store: to one server, or to all of a cluster."""
+
+import asyncio
+from typing import Any
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+
+from agentcache.store.lua import Script
+from agentcache.store.pipe import CALL_S, CONNECT_S, Listener, Pipe, Words
+
+SCAN_KEYS = 1000
+ADMIN_S = 5.0  # a call that no request waits for
+
+
+class ServerLine:
+    """One server: everything over one connection, but for what waits there."""
+
+    def __init__(self, url: str, address: str) -> None:
+        self.address = address
+        self._url = url
+        # Waits are the pipe's own: it limits whole batches, and repeats what may be repeated.
+        self._pool = ConnectionPool.from_url(
+            url,
+            protocol=2,
+            decode_responses=True,
+            socket_connect_timeout=CONNECT_S,
+            socket_timeout=None,
+            retry=Retry(NoBackoff(), 0),
+            driver_info=None,
+        )
+        self._pipe = Pipe(self._connect)
+        self._listeners: dict[str, Listener] = {}
+
+    async def evaluate(self, script: Script, words: Words) -> Any:
+        return await self._pipe.evaluate(script, words)
+
+    async def listen(self, name: str, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
+        if name not in self._listeners:
+            self._listeners[name] = Listener(self._connect)
+        return await self._listeners[name].read(stream, after, count, wait_s)
+
+    async def sweep_out(self, pattern: str) -> None:
+        client = Redis.from_url(self._url, socket_timeout=ADMIN_S)
+        async with client:
+            async for key in client.scan_iter(match=pattern, count=SCAN_KEYS):
+                await client.unlink(key)
+
+    async def info(self) -> dict[str, Any]:
+        said = str(await self._pipe.command("INFO"))
+        lines = (line.partition(":") for line in said.splitlines() if ":" in line)
+        return {name: int(value) if value.isdecimal() else value for name, _, value in lines}
+
+    async def close(self) -> None:
+        await self._pipe.close()
+        for listener in self._listeners.values():
+            await listener.close()
+
+    def _connect(self) -> AbstractConnection:
+        line: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
+        return line
+
+
+class ClusterLine:
+    """The servers of a cluster, with a pool of connections to each, which the client keeps.
+
+    A call goes on when its caller is cancelled, so that its reply is read by nobody else.
+    """
+
+    def __init__(self, url: str, address: str) -> None:
+        self.address = address
+        self._client = RedisCluster.from_url(
+            url,
+            protocol=2,
+            decode_responses=True,
+            socket_connect_timeout=CONNECT_S,
+            socket_timeout=CALL_S,
+            retry=Retry(NoBackoff(), 1),
+        )
+        self._going: set[asyncio.Task[Any]] = set()
+
+    async def evaluate(self, script: Script, words: Words) -> Any:
+        call = asyncio.create_task(self._evaluate(script, words))
+        self._going.add(call)
+        call.add_done_callback(self._ended)
+        return await asyncio.shield(call)
+
+    async def listen(self, name: str, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
+        return []
+
+    async def sweep_out(self, pattern: str) -> None:
+        async for key in self._client.scan_iter(match=pattern, count=SCAN_KEYS):
+            await self._client.unlink(key)
+
+    async def info(self) -> dict[str, Any]:
+        await self._client.initialize()
+        found: dict[str, Any] = await self._client.info(target_nodes=RedisCluster.RANDOM)
+        return {**found, "role": "master"}
+
+    async def close(self) -> None:
+        for call in self._going:
+            call.cancel()
+        await asyncio.gather(*self._going, return_exceptions=True)
+        await self._client.aclose()
+
+    async def _evaluate(self, script: Script, words: Words) -> Any:
+        try:
+            return await self._client.execute_command("EVALSHA", script.digest, *words)
+        except NoScriptError:
+            return await self._client.execute_command("EVAL", script.text, *words)
+
+    def _ended(self, call: asyncio.Task[Any]) -> None:
+        self._going.discard(call)
+        if not call.cancelled():
+            call.exception()  # the caller has it, or has gone

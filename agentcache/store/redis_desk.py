@@ -1,0 +1,119 @@
+"""The workers' side of a store in Redis. A worker is registered in every shard, and has a stream in each."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from agentcache.ids import scoped
+from agentcache.store.api import Beat, Mail, Offer, Offered, OfferVerdict
+from agentcache.store.calls import Calls, milliseconds
+from agentcache.store.redis_fleet import POLL_S, STREAM_ENTRIES, receipt_fields
+from agentcache.types import SessionId
+from agentcache.wire import Notice, Order, Receipt, WorkerCard, WorkerLoad
+
+OFFERS = 100  # in one call: a script that runs long keeps everybody waiting
+OFFER_WORDS = 3
+
+
+class RedisDesk:
+    """What a worker tells and asks."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+
+    @property
+    def shards(self) -> int:
+        return self.calls.shards
+
+    async def register(self, card: WorkerCard) -> str:
+        told = msgspec.json.encode(card).decode()
+        return self.calls.epochs(await self.calls.ask_all("register", card.worker, card.incarnation, told))
+
+    async def heartbeat(self, worker: str, incarnation: str, highest: int, load: WorkerLoad) -> Beat:
+        told = msgspec.json.encode(load).decode()
+        beats = await self.calls.ask_all("heartbeat", worker, incarnation, highest, told)
+        return Beat(all(known for known, _ in beats), self.calls.epochs([epoch for _, epoch in beats]))
+
+    async def leave(self, worker: str, incarnation: str) -> None:
+        await self.calls.ask_all("leave", worker, incarnation)
+
+    async def offer(self, worker: str, offers: Sequence[Offer], lost: bool) -> tuple[Offered, ...]:
+        of_shard: dict[int, list[int]] = defaultdict(list)
+        for at, offer in enumerate(offers):
+            of_shard[self.calls.shard(offer.ref.tenant)].append(at)
+        answers: dict[int, Offered] = {}
+        for shard, places in of_shard.items():
+            for start in range(0, len(places), OFFERS):
+                some = places[start : start + OFFERS]
+                words = [word for at in some for word in _offer_words(offers[at])]
+                reply = await self.calls.ask("offer", shard, worker, int(lost), *words)
+                answers.update(zip(some, _offered(reply), strict=True))
+        return tuple(answers[at] for at in range(len(offers)))
+
+    async def mail(self, worker: str, shard: int, cursor: str, wait_s: float) -> Mail:
+        mail = await self._mail(worker, shard, cursor)
+        if not cursor or mail.gap or mail.notices or wait_s <= 0:
+            return mail
+        if self.calls.shards > 1:
+            return await self._poll(worker, shard, cursor, wait_s)
+        stream = f"{self.calls.prefix(shard)}m:{worker}"
+        with self.calls.refusing():
+            entries = await self.calls.line.listen("mail", stream, cursor, STREAM_ENTRIES, wait_s)
+        return Mail(_notices(entries), entries[-1][0] if entries else cursor)
+
+    async def receipt(self, receipt: Receipt) -> None:
+        sid = scoped(receipt.tenant, SessionId(receipt.session))
+        what = (receipt.order.value, sid, receipt.generation, receipt.worker, receipt.outcome.value)
+        shard = self.calls.shard(receipt.tenant)
+        await self.calls.ask("receipt", shard, *what, receipt.operation, *receipt_fields(receipt))
+
+    async def _mail(self, worker: str, shard: int, cursor: str) -> Mail:
+        gap, reached, *entries = await self.calls.ask("mail", shard, worker, cursor, STREAM_ENTRIES)
+        return Mail(_notices(entries), reached, bool(gap))
+
+    async def _poll(self, worker: str, shard: int, cursor: str, wait_s: float) -> Mail:
+        """In a cluster, whose connections are not ours to block."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        mail = Mail(cursor=cursor)
+        while not (mail.gap or mail.notices) and loop.time() < deadline:
+            await asyncio.sleep(min(POLL_S, wait_s))
+            mail = await self._mail(worker, shard, cursor)
+        return mail
+
+
+def _offer_words(offer: Offer) -> tuple[str | int, ...]:
+    sid = scoped(offer.ref.tenant, SessionId(offer.ref.session))
+    idle_ms, ttl_ms = milliseconds(offer.idle_s), milliseconds(offer.ttl_s)
+    return (sid, offer.generation, offer.placement, idle_ms, ttl_ms, offer.parent)
+
+
+def _offered(reply: Sequence[str]) -> list[Offered]:
+    answers = (reply[at : at + OFFER_WORDS] for at in range(0, len(reply), OFFER_WORDS))
+    return [
+        Offered(OfferVerdict(verdict), int(generation), int(placement))
+        for verdict, generation, placement in answers
+    ]
+
+
+def _notices(entries: Sequence[Sequence[Any]]) -> tuple[Notice, ...]:
+    """The notices among the entries of a stream; a mark of its beginning is none."""
+    told = ((at, dict(zip(fields[::2], fields[1::2], strict=True))) for at, fields in entries)
+    return tuple(
+        Notice(
+            Order(fields["order"]),
+            fields["tenant"],
+            fields["session"],
+            int(fields["generation"]),
+            int(fields["placement"]),
+            fields["mode"],
+            fields["operation"],
+            fields["reply_to"],
+            at,
+        )
+        for at, fields in told
+        if fields["order"]
+    )

@@ -1,0 +1,183 @@
+-- What every script begins with: the arguments that all have, and the words that the rules are written in.
+--
+-- KEYS[1]   the epoch's key: it names the shard. All other keys are made from the prefix, and are in the same slot
+-- ARGV[1]   prefix of keys, ac:{SHARD}:
+-- ARGV[2]   Unix milliseconds, or '': the server's
+-- ARGV[3]   the epoch, where there is none yet
+-- ARGV[4]   format of keys and values
+-- ARGV[5] to ARGV[12]   the rules: ttl, reopen after, life of a tombstone (ms), tombstones, life of a request in
+--                       flight, life of a worker (ms), sessions that one call closes, length of a stream
+-- ARGV[13]… a script's own
+--
+-- Keys, after the prefix. SID is TENANT/SESSION (a tenant has no slash).
+--   format, epoch, gen    strings; gen is the last generation
+--   s:SID                 hash, an open session: FIELDS, and h:WORKER = incarnation for each holder
+--   f:SID                 zset, its requests in flight: id -> until when it counts, ms
+--   c:SID                 zset, its children: SID -> order
+--   t:TENANT              zset, open sessions of a tenant: SID -> order (its first generation)
+--   idle                  zset, SID -> when the lease is over, ms
+--   tomb, tombs           zset SID -> when it was closed, ms; hash SID -> closed generation
+--   closing               zset, closed SID whose descendants are not all closed -> when it was closed
+--   y:SID, q:SID          of such one: hash how (mode, operation, reply_to); list of 'GENERATION THROUGH'
+--   k:GENERATION          zset, the children of the session that was closed in that generation
+--   workers               zset, WORKER -> when it was heard last, ms
+--   born, card, load, drain   hashes by WORKER: incarnation, card, load, 1
+--   m:WORKER              stream of its notices
+--   p:WORKER              hash, notices whose receipt a router waits for: SID\nOPERATION -> GENERATION\nMODE\nREPLY_TO
+--   r:ROUTER              stream of its receipts
+
+local P = ARGV[1]
+local now, us
+if ARGV[2] == '' then
+  local time = redis.call('TIME')
+  us = time[1] * 1000000 + time[2]
+  now = math.floor(us / 1000)
+else
+  now = tonumber(ARGV[2])
+  us = now * 1000
+end
+local TTL, REOPEN, TOMBSTONE, TOMBSTONES = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local IN_FLIGHT, WORKER, CLOSES, LENGTH = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
+
+-- g generation; w worker; m placement; r whether a turn registered there; ttl; u last use; p parent; c on_close;
+-- x '', asked or released; b request that began the generation, v how; tool and exp that it waits for
+local FIELDS = {'g', 'w', 'm', 'r', 'ttl', 'u', 'p', 'c', 'x', 'b', 'v', 'tool', 'exp'}
+
+local function text(number) return string.format('%.0f', number) end
+
+local function tenant_of(sid) return string.sub(sid, 1, string.find(sid, '/', 1, true) - 1) end
+
+local function session_of(sid) return string.sub(sid, string.find(sid, '/', 1, true) + 1) end
+
+local function epoch()
+  local known = redis.call('GET', P .. 'epoch')
+  if known then return known end
+  redis.call('SET', P .. 'epoch', ARGV[3])
+  redis.call('SET', P .. 'format', ARGV[4])
+  return ARGV[3]
+end
+
+local function issue()
+  local last = tonumber(redis.call('GET', P .. 'gen') or '0')
+  local generation = text(math.max(last + 1, us))
+  redis.call('SET', P .. 'gen', generation)
+  return generation
+end
+
+-- From here on generations are above this one.
+local function reach(generation)
+  if tonumber(generation) > tonumber(redis.call('GET', P .. 'gen') or '0') then
+    redis.call('SET', P .. 'gen', generation)
+  end
+end
+
+-- An open session, or nil. One that is there in part is not there.
+local function load(sid)
+  local values = redis.call('HMGET', P .. 's:' .. sid, unpack(FIELDS))
+  local one = {sid = sid}
+  for at, name in ipairs(FIELDS) do
+    if not values[at] then return nil end
+    one[name] = values[at]
+  end
+  return one
+end
+
+local function save(one)
+  local words = {}
+  for at, name in ipairs(FIELDS) do
+    words[2 * at - 1], words[2 * at] = name, one[name]
+  end
+  redis.call('HSET', P .. 's:' .. one.sid, unpack(words))
+end
+
+local function arm(one, deadline) redis.call('ZADD', P .. 'idle', text(deadline), one.sid) end
+
+local function renew(one)
+  one.u = text(now)
+  arm(one, now + one.ttl)
+  if one.x == 'released' then one.g = issue() end
+  one.x = ''
+end
+
+local function begin(sid, ttl, generation)
+  local one = {sid = sid, w = '', m = '0', r = '0', u = text(now), p = '', c = 'release', x = '', b = '', v = '',
+               tool = '', exp = '0', ttl = ttl, g = generation or issue()}
+  reach(one.g)
+  redis.call('DEL', P .. 's:' .. sid, P .. 'f:' .. sid)
+  save(one)
+  redis.call('ZADD', P .. 't:' .. tenant_of(sid), one.g, sid)
+  arm(one, now + ttl)
+  redis.call('ZREM', P .. 'tomb', sid)
+  redis.call('HDEL', P .. 'tombs', sid)
+  return one
+end
+
+-- Take an open session off the books. Its children stay where they are.
+local function finish(one)
+  redis.call('DEL', P .. 's:' .. one.sid, P .. 'f:' .. one.sid)
+  redis.call('ZREM', P .. 'idle', one.sid)
+  redis.call('ZREM', P .. 't:' .. tenant_of(one.sid), one.sid)
+  if one.p ~= '' then redis.call('ZREM', P .. 'c:' .. tenant_of(one.sid) .. '/' .. one.p, one.sid) end
+end
+
+local function born(worker) return redis.call('HGET', P .. 'born', worker) or '' end
+
+local function hold(one, worker) redis.call('HSET', P .. 's:' .. one.sid, 'h:' .. worker, born(worker)) end
+
+local function give(one, worker)
+  one.w, one.m, one.r = worker, text(one.m + 1), '0'
+  hold(one, worker)
+end
+
+-- The workers that may hold data of a session and have not started anew since.
+local function holders(sid)
+  local pairs_of, found = redis.call('HGETALL', P .. 's:' .. sid), {}
+  for at = 1, #pairs_of, 2 do
+    if string.sub(pairs_of[at], 1, 2) == 'h:' then
+      local worker, since = string.sub(pairs_of[at], 3), pairs_of[at + 1]
+      if since == '' or since == born(worker) then found[#found + 1] = worker end
+    end
+  end
+  return found
+end
+
+-- The parent, while it has the session among its children.
+local function parent_of(one)
+  if one.p == '' then return '' end
+  return redis.call('ZSCORE', P .. 'c:' .. tenant_of(one.sid) .. '/' .. one.p, one.sid) and one.p or ''
+end
+
+local function adopt(one, parent)
+  one.p = parent
+  redis.call('ZADD', P .. 'c:' .. tenant_of(one.sid) .. '/' .. parent, one.g, one.sid)
+end
+
+-- Whether `parent` is the session, or descends from it.
+local function descends(parent, sid)
+  local tenant = tenant_of(sid)
+  local above = tenant .. '/' .. parent
+  if redis.call('EXISTS', P .. 'c:' .. sid) == 0 then return above == sid end
+  while above ~= sid do
+    local next = redis.call('HGET', P .. 's:' .. above, 'p')
+    if not next or next == '' or not redis.call('ZSCORE', P .. 'c:' .. tenant .. '/' .. next, above) then
+      return false
+    end
+    above = tenant .. '/' .. next
+  end
+  return true
+end
+
+local function full(sid, limit)
+  return tonumber(limit) > 0 and redis.call('ZCARD', P .. 't:' .. tenant_of(sid)) >= tonumber(limit)
+end
+
+-- Tell a worker, if it is registered.
+local function post(worker, order, one, mode, operation, reply_to)
+  if redis.call('HEXISTS', P .. 'born', worker) == 0 then return end
+  redis.call('XADD', P .. 'm:' .. worker, 'MAXLEN', '~', LENGTH, '*', 'order', order, 'tenant', tenant_of(one.sid),
+    'session', session_of(one.sid), 'generation', one.g, 'placement', one.m, 'mode', mode, 'operation', operation,
+    'reply_to', reply_to)
+  if reply_to ~= '' then
+    redis.call('HSET', P .. 'p:' .. worker, one.sid .. '\n' .. operation, one.g .. '\n' .. mode .. '\n' .. reply_to)
+  end
+end

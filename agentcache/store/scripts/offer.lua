@@ -1,0 +1,64 @@
+-- uses base
+-- Compare what a worker has with what is known.
+-- ARGV[13…]  worker, lost ('1'), then of each session: SID, generation, placement, idle ms, ttl ms ('0': the default),
+--            parent
+-- returns    {verdict, generation, placement, …}
+local worker, lost = ARGV[13], ARGV[14] == '1'
+epoch()
+
+-- A live record wins, unless it is older than what the worker was told.
+local function compare(one, generation, placement)
+  local ahead = tonumber(generation) - tonumber(one.g)
+  local newer = ahead > 0 or (ahead == 0 and tonumber(placement) > tonumber(one.m))
+  if ahead > 0 then one.g = issue() end
+  if one.w == '' or (newer and one.w ~= worker) then
+    one.m = text(math.max(tonumber(one.m), tonumber(placement) - 1))
+    give(one, worker)
+  end
+  save(one)
+  if one.w ~= worker and one.r == '1' then
+    redis.call('HDEL', P .. 's:' .. one.sid, 'h:' .. worker)
+    return 'moved'
+  end
+  hold(one, worker)
+  return one.w == worker and 'keep' or 'held'
+end
+
+-- Open a session that was lost, with what is left of its lease, and its parent, which must have been open.
+local function again(sid, generation, placement, idle, ttl, parent)
+  local one = begin(sid, ttl, generation)
+  one.w, one.m = worker, placement
+  one.u = text(now - idle)
+  hold(one, worker)
+  arm(one, now + ttl - idle)
+  local above = tenant_of(sid) .. '/' .. parent
+  if parent ~= '' and redis.call('HEXISTS', P .. 'tombs', above) == 0 and not descends(parent, sid) then
+    if not load(above) then begin(above, ttl) end
+    adopt(one, parent)
+  end
+  save(one)
+end
+
+local answers = {}
+local function answer(verdict, generation, placement)
+  answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = verdict, generation, placement
+end
+
+for at = 15, #ARGV, 6 do
+  local sid, generation, placement, idle, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+  if ttl == '0' then ttl = TTL end
+  reach(generation)
+  local one, closed = load(sid), redis.call('HGET', P .. 'tombs', sid)
+  if one then
+    local verdict = compare(one, generation, placement)
+    answer(verdict, one.g, one.m)
+  elseif closed and tonumber(closed) >= tonumber(generation) then
+    answer('closed', closed, '0')
+  elseif not lost or tonumber(idle) >= tonumber(ttl) then
+    answer('gone', '0', '0')
+  else
+    again(sid, generation, placement, tonumber(idle), ttl, ARGV[at + 5])
+    answer('keep', generation, placement)
+  end
+end
+return answers

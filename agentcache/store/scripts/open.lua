@@ -1,0 +1,36 @@
+-- uses base
+-- Open a session, or find it open.
+-- ARGV[13…]  SID, parent, ttl ms ('0': the default), fence ('1'), on_close, limit of the tenant (0: none)
+-- returns    {verdict, generation, open sessions of the tenant}
+local sid, parent, ttl, fence, on_close, limit = ARGV[13], ARGV[14], ARGV[15], ARGV[16], ARGV[17], ARGV[18]
+local tenant = tenant_of(sid)
+local one = load(sid)
+epoch()
+
+local function answer(verdict)
+  return {verdict, one and one.g or '0', redis.call('ZCARD', P .. 't:' .. tenant)}
+end
+
+if parent ~= '' then
+  if descends(parent, sid) then return answer('cycle') end
+  if not load(tenant .. '/' .. parent) then
+    local closed = redis.call('HEXISTS', P .. 'tombs', tenant .. '/' .. parent) == 1
+    return answer(closed and 'parent_closed' or 'no_parent')
+  end
+end
+if not one and full(sid, limit) then return answer('limited') end
+
+local verdict = 'unchanged'
+if not one then
+  verdict, one = 'created', begin(sid, ttl == '0' and TTL or ttl)
+  one.c = on_close
+elseif one.x ~= '' then
+  verdict, one.g = 'created', issue()
+elseif fence == '1' then
+  verdict, one.g = 'fenced', issue()
+end
+one.x = ''
+if parent ~= '' and parent_of(one) == '' then adopt(one, parent) end
+renew(one)
+save(one)
+return answer(verdict)

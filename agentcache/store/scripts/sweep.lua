@@ -1,0 +1,36 @@
+-- uses base closing expiry desk
+-- Dismiss workers that are gone, forget old tombstones, go on with capped closes, offer expiry to holders.
+-- ARGV[13]   limit of each
+-- returns    {holders asked, sessions ended, 1 if it stopped at its limit, closed, lapsed}; both of
+--            {tenant, session, generation, holder…}
+local limit = tonumber(ARGV[13])
+epoch()
+for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', text(now - 10 * WORKER))) do
+  settle(worker, 'failed', 'the worker is gone')
+  dismiss(worker)
+  redis.call('DEL', P .. 'm:' .. worker)
+end
+
+local old = redis.call('ZRANGEBYSCORE', P .. 'tomb', '-inf', text(now - TOMBSTONE), 'LIMIT', 0, limit + 1)
+for at = 1, math.min(#old, limit) do
+  redis.call('ZREM', P .. 'tomb', old[at])
+  redis.call('HDEL', P .. 'tombs', old[at])
+end
+
+local closed, looked = {}, 0
+for _, root in ipairs(redis.call('ZRANGE', P .. 'closing', 0, limit)) do
+  looked = looked + close_left(root, limit - looked, closed)
+end
+
+local due = redis.call('ZRANGEBYSCORE', P .. 'idle', '-inf', text(now), 'LIMIT', 0, limit - looked + 1)
+local idled = {asked = 0, ended = 0, lapsed = {}}
+for at = 1, math.min(#due, limit - looked) do
+  local one = load(due[at])
+  if one then
+    idle_out(one, idled)
+  else
+    finish({sid = due[at], p = ''})
+  end
+end
+local again = #old > limit or #due > limit - looked or redis.call('EXISTS', P .. 'closing') == 1
+return {idled.asked, idled.ended, again and 1 or 0, closed, idled.lapsed}

@@ -1,0 +1,52 @@
+-- uses base
+-- Take in a request: renew the lease, count it in flight, say generation and worker.
+-- ARGV[13…]  SID, request id, candidate worker, parent, fence ('': none), limit of the tenant (0: none)
+-- returns    {verdict, generation, worker, placement, parent, 1 if the parent was ignored, epoch}
+local sid, request, worker, parent, fence, limit = ARGV[13], ARGV[14], ARGV[15], ARGV[16], ARGV[17], ARGV[18]
+local flight = P .. 'f:' .. sid
+local one = load(sid)
+
+local function unserved(verdict, generation)
+  return {verdict, generation or '0', '', '0', '', parent == '' and 0 or 1, epoch()}
+end
+
+local function answer(verdict)
+  local above = parent_of(one)
+  return {verdict, one.g, one.w, one.m, above, (parent == '' or parent == above) and 0 or 1, epoch()}
+end
+
+local function join(verdict)
+  if parent ~= '' and parent_of(one) == '' and not descends(parent, sid) then
+    if load(tenant_of(sid) .. '/' .. parent) then adopt(one, parent) end
+  end
+  if one.w ~= '' then
+    hold(one, one.w)
+  elseif worker ~= '' then
+    give(one, worker)
+  end
+  if verdict ~= 'joined' then one.b, one.v = request, verdict end
+  one.tool, one.exp = '', '0'
+  redis.call('ZADD', flight, text(now + IN_FLIGHT), request)
+  renew(one)
+  save(one)
+  return answer(verdict)
+end
+
+if not one then
+  local closed = redis.call('HGET', P .. 'tombs', sid)
+  if closed then
+    local since = now - redis.call('ZSCORE', P .. 'tomb', sid)
+    if fence ~= '' or since <= REOPEN then return unserved('closed', closed) end
+  end
+  if fence ~= '' then return unserved('unknown') end
+  if full(sid, limit) then return unserved('limited') end
+  one = begin(sid, TTL)
+  return join('opened')
+end
+redis.call('ZREMRANGEBYSCORE', flight, '-inf', text(now))
+if redis.call('ZSCORE', flight, request) then return answer(one.b == request and one.v or 'joined') end
+if fence ~= '' and fence ~= one.g then return unserved('stale', one.g) end
+if one.x == '' then return join('joined') end
+if fence ~= '' then return unserved('unknown') end
+one.g, one.x = issue(), ''
+return join('expired')
