@@ -105,11 +105,16 @@ class Feeds:
     # what a feed asks
 
     def socket(self, kind: int, url: str) -> zmq.asyncio.Socket:
-        """A connected socket that keeps nobody waiting when it is closed."""
+        """A connected socket that keeps nobody waiting when it is closed. Errors: zmq.ZMQError for no address."""
         made = self._context.socket(kind)
         made.linger = 0
         made.rcvhwm = self._rules.queue_messages
-        made.connect(url)
+        made.ipv6 = "[" in url
+        try:
+            made.connect(url)
+        except zmq.ZMQError:
+            made.close()
+            raise
         return made
 
     @property
@@ -147,17 +152,17 @@ class _Feed:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        stream = self._feeds.socket(zmq.SUB, self.card.events_url)
+        """Until cancelled, or until something is wrong that waiting does not mend: an address that is none."""
         try:
-            stream.subscribe(b"")
-            await self._catch_up()
-            while True:
-                await self._listen(stream)
-        except zmq.ZMQError as error:  # an address that cannot be connected to
-            log.warning("events not followed", worker=self.card.worker, error=str(error))
+            stream = self._feeds.socket(zmq.SUB, self.card.events_url)
+            with stream:
+                stream.subscribe(b"")
+                await self._catch_up()
+                while True:
+                    await self._listen(stream)
+        except Exception:
+            log.exception("events not followed", worker=self.card.worker)
             self.state.mode = FeedMode.DEGRADED
-        finally:
-            stream.close()
 
     async def _listen(self, stream: zmq.asyncio.Socket) -> None:
         """One live message, or the silence after which it is asked whether any was missed."""
@@ -200,12 +205,9 @@ class _Feed:
     async def _replayed(self) -> bool:
         """One replay from the next number that is wanted; whether it came to its end without a gap."""
         self.state.replays += 1
-        asking = self._feeds.socket(zmq.DEALER, self.card.replay_url)
-        try:
+        with self._feeds.socket(zmq.DEALER, self.card.replay_url) as asking:
             await asking.send_multipart([b"", pack_seq(self._feeds.index.next_seq(self.card.worker))])
             return await self._read_replay(asking)
-        finally:
-            asking.close()
 
     async def _read_replay(self, asking: zmq.asyncio.Socket) -> bool:
         while frames := await _within(self._feeds.rules.replay_s, asking.recv_multipart):
