@@ -37,8 +37,9 @@ class Subscriber:
         topic, seq, payload = self.events.recv_multipart()
         return Message(topic, unpack_seq(seq), decode_batch(payload).batch)
 
-    def ask(self, start: int) -> None:
-        self.requests.send_multipart([b"", pack_seq(start)])
+    def ask(self, start: int, *topic: bytes) -> None:
+        """`topic`: of the incarnation that it has followed so far."""
+        self.requests.send_multipart([b"", pack_seq(start), *topic])
 
     def answer(self) -> list[Message]:
         """All of a replay up to its end marker."""
@@ -52,8 +53,8 @@ class Subscriber:
                 return messages
             messages.append(Message(topic, unpack_seq(seq), decode_batch(payload).batch))
 
-    def replay(self, start: int) -> list[Message]:
-        self.ask(start)
+    def replay(self, start: int, *topic: bytes) -> list[Message]:
+        self.ask(start, *topic)
         return self.answer()
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ BURST: Final = 64
 """Messages that one reader gets before others, and new batches, have their turn."""
 PATIENCE_NS: Final = 5_000_000_000
 MAX_READERS: Final = 32
+ANOTHER_LIFE: Final = -2
 
 
 class Journal:
@@ -57,7 +58,9 @@ class Replays:
     """Answers `start sequence` with every batch from there on and an end marker, as fast as each reader takes them.
 
     A start that is not in the journal any more, or never was, is answered by one batch that clears and then tells of
-    everything; it has the number of the last batch that it includes. Who takes nothing for five seconds is left.
+    everything; it has the number of the last batch that it includes. So is one of another incarnation, where the
+    request names the topic that it has followed (a frame that only ours know). Who takes nothing for five seconds is
+    left.
     """
 
     def __init__(
@@ -88,14 +91,19 @@ class Replays:
         for _ in range(BURST):
             if not self._router.poll(0):
                 return
-            reader, *_, start = self._router.recv_multipart()
-            try:
-                seq = unpack_seq(start)
-            except CacheError:
-                continue
-            if reader in self._readers or len(self._readers) < MAX_READERS:
-                self.asked += 1
-                self._readers[reader] = _Reader(seq, self._clock.now_ns())
+            self._take(*self._router.recv_multipart())
+
+    def _take(self, reader: bytes, *frames: bytes) -> None:
+        if len(frames) not in (2, 3) or not (reader in self._readers or len(self._readers) < MAX_READERS):
+            return
+        try:
+            seq = unpack_seq(frames[1])
+        except CacheError:
+            return
+        if frames[2:] not in ((), (self._topic,)):
+            seq = ANOTHER_LIFE
+        self.asked += 1
+        self._readers[reader] = _Reader(seq, self._clock.now_ns())
 
     def pump(self) -> None:
         """Send what the readers take now. Never waits."""

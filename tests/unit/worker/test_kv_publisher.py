@@ -134,6 +134,15 @@ def test_who_asks_for_what_is_not_there_gets_all_there_is(start: int) -> None:
         assert numbers(subscriber.replay(4)) == [4, 5]
 
 
+def test_who_followed_another_life_gets_all_there_is() -> None:
+    """Report R079: even where the numbers of both lives fit together."""
+    with running() as (publisher, subscriber):
+        batches(publisher, 2)
+        assert numbers(subscriber.replay(2, topic_of("life-1"))) == [2]
+        (snapshot,) = subscriber.replay(2, topic_of("life-0"))
+        assert (snapshot.seq, snapshot.batch.events) == (2, [AllBlocksCleared(), told(0), told(1)])
+
+
 def test_a_journal_is_bounded_in_bytes_too() -> None:
     with running(Limits(gather_s=0, journal_bytes=1)) as (publisher, subscriber):
         batches(publisher, 2)
@@ -156,6 +165,7 @@ def test_requests_that_are_none_are_dropped() -> None:
     with running() as (publisher, subscriber):
         subscriber.requests.send_multipart([b"", b"from the start, please"])
         subscriber.requests.send_multipart([b""])
+        subscriber.requests.send_multipart([b"", b"", b"", b""])
         assert numbers(subscriber.replay(0)) == [0]
         assert publisher.counts().replays == 1
 
