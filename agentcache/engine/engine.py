@@ -84,7 +84,7 @@ class Engine:
         Errors  EMPTY_PROMPT, PROMPT_TOO_LONG, OVER_POOL, QUEUE_FULL, BAD_REQUEST, SESSION_*, BAD_SESSION_ID; each
                 leaves nothing behind
         """
-        if request.request_id in self._running.works or request.request_id in self._waiting:
+        if request.request_id in self.active():
             raise CacheError(
                 Kind.BAD_REQUEST, "a request with this id is running", request_id=request.request_id
             )
