@@ -128,6 +128,8 @@ class Chooser:
         wish = replace(wish, looked_up=looked_up)
         choice = place(wish, [Candidate(view, expected.get(view.id, 0)) for view in views])
         self._from.index.read(choice.worker, forecast.paths.get(choice.worker, ()))
+        if choice.worker not in (asked.pinned, wish.bound, wish.usual):
+            self._from.fleet.settled(choice.worker)
         return self._decided(asked, choice, chain, len(tokens))
 
     def adopt(self, chosen: Chosen, worker: str) -> Chosen:
@@ -205,7 +207,7 @@ class Chooser:
 
     def _rested(self, asked: Asked) -> bool:
         moved_ns = self._moved_ns.get(_session_key(asked)) if asked.session else ""
-        return not moved_ns or self._from.clock.now_ns() - int(moved_ns) >= MOVE_REST_S * 1e9
+        return moved_ns == "" or self._from.clock.now_ns() - int(moved_ns) >= MOVE_REST_S * 1e9
 
     def _same_conversation(self, chain: Chain) -> str:
         """The worker of a conversation that this request goes on with, if that is enough to be kept there."""

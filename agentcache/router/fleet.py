@@ -15,6 +15,8 @@ from agentcache.wire import WorkerCard
 PLAIN_SEATS = 8
 """What a server that does not say how many requests it runs at once is taken to run."""
 REFRESH_S = 0.5
+LATELY = 512
+"""Conversations a worker that `homes` counts in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class WorkerView:
 
     `waiting` and `running` are its own last report; `in_flight` is what this router has there now, and `others` what
     everybody else had when it reported. `chosen` grows with every choice: the smallest was chosen longest ago.
+    `homes`: conversations that this router lately began there, older ones counting less.
     """
 
     id: str
@@ -38,6 +41,7 @@ class WorkerView:
     others: int = 0
     chosen: int = 0
     models: tuple[str, ...] = ()
+    homes: int = 0
 
     @property
     def load(self) -> int:
@@ -97,6 +101,7 @@ class FleetView:
         self._failed: dict[str, int] = {}
         self._heard: dict[str, int] = {}
         self._chosen: dict[str, int] = {}
+        self._homes: dict[str, int] = {}
         self._turn = count(1)
         self.store_down = False
         """Whether the list of workers is the last that was known, because the store does not answer."""
@@ -129,6 +134,7 @@ class FleetView:
             alive=known.alive and worker not in self._failed,
             in_flight=self._in_flight.get(worker, 0),
             chosen=self._chosen.get(worker, _first_turn(self._salt, worker)),
+            homes=self._homes.get(worker, 0),
         )
 
     def find(self, worker: str) -> WorkerView | None:
@@ -145,6 +151,12 @@ class FleetView:
         self._count(worker, 1)
         self._peak[worker] = max(self._in_flight[worker], self._peak.get(worker, 0))
         return Flight(self, worker)
+
+    def settled(self, worker: str) -> None:
+        """A conversation begins there. Every so often all counts are halved."""
+        self._homes[worker] = self._homes.get(worker, 0) + 1
+        if sum(self._homes.values()) > LATELY * len(self._homes):
+            self._homes = {name: homes // 2 for name, homes in self._homes.items()}
 
     def leave(self, worker: str) -> None:
         """A request that was counted there has ended; called by its flight."""
@@ -198,7 +210,7 @@ class FleetView:
         )
 
     def _forget(self, worker: str) -> None:
-        for table in (self._known, self._heard, self._failed, self._chosen, self._peak):
+        for table in (self._known, self._heard, self._failed, self._chosen, self._peak, self._homes):
             table.pop(worker, None)
 
     def _probed(self, worker: str, health: Health) -> None:

@@ -139,10 +139,16 @@ def _near(wish: Wish, fitting: dict[str, Candidate]) -> tuple[Candidate, str] | 
 
 
 def _open(fitting: dict[str, Candidate]) -> tuple[Candidate, str]:
-    """Within a window of the least load the longest prefix; on a miss the load decides."""
+    """Within a window of the least load the longest prefix; on a miss the load decides.
+
+    Whoever has the prefix does not get every conversation that begins with it: what follows would fill one cache and
+    leave the others empty. Beyond its share it goes elsewhere, and the prefix is there too from then on.
+    """
     found = list(fitting.values())
     least = min(_pressure(each.view) for each in found)
-    window = [each for each in found if each.view.load <= least * each.view.seats + _half(each.view)]
+    near = [each for each in found if each.view.load <= least * each.view.seats + _half(each.view)]
+    fewest = min(each.view.homes for each in near)
+    window = [each for each in near if each.view.homes <= fewest * 1.5 + 2 * each.view.seats]
     best = max(window, key=lambda each: each.predicted_tokens)
     if best.predicted_tokens:
         equal = [each for each in window if each.predicted_tokens == best.predicted_tokens]
