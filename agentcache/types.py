@@ -207,7 +207,8 @@ class SessionTag:
     """What a request says about its session. `generation` is a fence: the caller insists on that one.
 
     `superseded`: it replaces the branch before it (compaction, edit). `strict`: refused rather than unreferenced.
-    `issued`: a router's, which alone reopens sessions; `placement` counts the session's moves between workers.
+    `issued`: a router's, which alone reopens sessions; `placement` counts the session's moves between workers, `epoch`
+    names the store that issued it.
     """
 
     session: SessionId
@@ -217,6 +218,7 @@ class SessionTag:
     superseded: bool = False
     issued: bool = False
     placement: int = 0
+    epoch: str = ""
 
 
 class SessionState(StrEnum):

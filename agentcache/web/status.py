@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from agentcache.errors import CacheError, Kind
 from agentcache.types import SessionState
+from agentcache.wire import GENERATION, STATE
 
 HTTP_STATUS: Mapping[Kind, int] = {
     Kind.STALE_BOUNDARY: 500,
@@ -115,12 +116,16 @@ def responses_answer(error: CacheError) -> tuple[int, dict[str, object]]:
 
 
 def error_headers(error: CacheError) -> dict[str, str]:
-    """`Retry-After` in whole seconds where trying again can help, and the session's state where it is why."""
+    """`Retry-After` in whole seconds where trying again can help; the session's state, and its generation, where it
+    is why.
+    """
     headers = {}
     if error.kind in RETRY_AFTER_S:
         headers["retry-after"] = str(RETRY_AFTER_S[error.kind])
     if error.kind in _STATES:
-        headers["x-agentcache-state"] = str(_STATES[error.kind])
+        headers[STATE] = str(_STATES[error.kind])
+    if error.kind is Kind.SESSION_STALE and error.facts.get("current"):
+        headers[GENERATION] = str(error.facts["current"])
     return headers
 
 

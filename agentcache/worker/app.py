@@ -19,9 +19,10 @@ from agentcache.worker.cache_routes import CacheRoutes
 from agentcache.worker.context import Worker
 from agentcache.worker.counting import COUNT_ROUTE, CountTokens
 from agentcache.worker.generate import APIS, GenerateEndpoint
-from agentcache.worker.log_line import LogLine
+from agentcache.worker.log_line import GENERATING, LogLine
 from agentcache.worker.metrics import take_sample
 from agentcache.worker.session_routes import SessionRoutes
+from agentcache.worker.tagged import Guard
 from agentcache.worker.tokenize import TokenizeRoutes
 
 
@@ -36,7 +37,10 @@ def create_app(worker: Worker) -> Starlette:
             *TokenizeRoutes(worker).routes(),
             *InfoRoutes(worker).routes(),
         ],
-        middleware=[Middleware(LogLine, worker=worker)],
+        middleware=[
+            Middleware(LogLine, worker=worker),
+            Middleware(Guard, gate=worker.gate, own=GENERATING),
+        ],
         exception_handlers={
             CacheError: _on_cache_error,
             HTTPException: _on_http_exception,

@@ -13,6 +13,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.worker.kv_publisher import NoPublisher, Publisher
 from agentcache.worker.metrics import WorkerMetrics
 from agentcache.worker.options import UnknownFields, log_unknown
+from agentcache.worker.tagged import OPEN_GATE, Gate
 
 DEFAULT_MAX_TOKENS: Final = 256
 """Generated tokens when a request does not say; less where the context ends earlier."""
@@ -33,6 +34,7 @@ class Worker:
     events: Publisher = field(default_factory=NoPublisher)
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     unknown: UnknownFields = field(default_factory=lambda: UnknownFields(log_unknown))
+    gate: Gate = OPEN_GATE
     draining: bool = False
 
     def require_open(self) -> None:

@@ -20,12 +20,7 @@ from agentcache.web.status import HTTP_STATUS, ErrorAnswer, anthropic_answer, er
 from agentcache.wire import REUSE
 from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension
 from agentcache.worker.context import Worker
-from agentcache.worker.headers import (
-    Identity,
-    answer_headers,
-    read_identity,
-    why_not_deeper,
-)
+from agentcache.worker.headers import Identity, answer_headers, why_not_deeper
 from agentcache.worker.messages import chat_of_messages
 from agentcache.worker.messages_shape import MessagesShape
 from agentcache.worker.metrics import Facts
@@ -34,6 +29,7 @@ from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece, Reading, r
 from agentcache.worker.responses import chat_of_response
 from agentcache.worker.responses_shape import ResponsesShape
 from agentcache.worker.stops import StopStrings
+from agentcache.worker.tagged import Grant
 from agentcache.worker.tools import PlainText, ToolCallParser
 
 CLIENT_CLOSED = 499
@@ -61,7 +57,10 @@ class Served:
     why: str
 
     def headers(self) -> RawHeaders:
-        return answer_headers(self.admitted, self.asked.identity, self.asked.request.request_id, self.why)
+        request = self.asked.request
+        return answer_headers(
+            self.admitted, self.asked.identity, request.request_id, self.why, len(request.tokens)
+        )
 
     def extension(self, outcome: Outcome) -> Json:
         return extension(self.admitted, outcome, self.why)
@@ -172,7 +171,14 @@ class GenerateEndpoint:
             self._tell(tally)
 
     async def _serve(self, headers: RequestHeaders, body: bytes, reply: Reply, tally: Tally) -> None:
-        asked = await self._ask(headers, parse_object(body))
+        granted = self._worker.gate.admit(headers)
+        try:
+            asked = await self._ask(granted, headers, parse_object(body))
+            await self._answer(asked, granted, reply, tally)
+        except CacheError as error:
+            raise granted.in_own_words(error) from None
+
+    async def _answer(self, asked: Asked, granted: Grant, reply: Reply, tally: Tally) -> None:
         tally.prompt_tokens = len(asked.request.tokens)
         reading = _reading(self._worker, asked.prompted)
         async with aclosing(read_turn(self._worker.thread, asked.request, reading)) as turn:
@@ -180,13 +186,13 @@ class GenerateEndpoint:
             assert isinstance(admitted, Admitted)
             tally.session, tally.cached = admitted.session or "", admitted.cached
             tally.why = self._why(asked, admitted)
-            served = Served(asked, admitted, tally.why)
+            served = Served(asked, granted.in_own_name(admitted), tally.why)
             answer = self._stream if asked.prompted.options.stream else self._whole
             await answer(served, turn, reply, tally)
 
-    async def _ask(self, headers: RequestHeaders, fields: Fields) -> Asked:
+    async def _ask(self, granted: Grant, headers: RequestHeaders, fields: Fields) -> Asked:
         """Everything that can be refused without the engine, then the request for it."""
-        identity = read_identity(headers, fields)
+        identity = granted.identity(headers, fields)
         fields = self._api.translate(fields)
         self._worker.unknown.report(fields)
         prompted = await asyncio.to_thread(read_prompt, self._api.prompt, self._worker, fields)
@@ -199,7 +205,7 @@ class GenerateEndpoint:
             sampling=options.sampling,
             stop_tokens=() if options.ignore_eos else self._worker.tokenizer.stop_tokens,
             session=identity.tag,
-            tenant_salt=fields.text("cache_salt"),
+            tenant_salt=identity.salt,
             user_end_tokens=prompted.user_end_tokens,
             reuse=options.reuse and headers.flag(REUSE, default=True),
             priority=options.priority,

@@ -1,30 +1,61 @@
 """Request headers in, answer headers out: which session a request belongs to, and what the cache did for it."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from agentcache.engine.api import Admitted
 from agentcache.errors import CacheError
-from agentcache.ids import checked_id
+from agentcache.ids import checked_id, scoped
 from agentcache.types import SessionId, SessionTag
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders, RequestHeaders
+from agentcache.web.naming import named_id, read_generation
 from agentcache.web.status import refuse
-from agentcache.wire import GENERATION, PARENT, SESSION, STATE, STRICT, SUPERSEDED, WHY
-
-MAX_GENERATION: Final = 2**63 - 1
+from agentcache.wire import (
+    CACHED,
+    GENERATION,
+    PARENT,
+    PROMPT,
+    SESSION,
+    STATE,
+    STRICT,
+    SUPERSEDED,
+    WHY,
+    Tag,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a request speaks for; `parent_ignored` is told to the client, a bad parent voids nothing."""
+    """Whom a request speaks for; `parent_ignored` is told to the client, a bad parent voids nothing.
+
+    `salt` parts tenants. `request_id` is the router's, "" without one.
+    """
 
     tag: SessionTag | None
     parent_ignored: bool = False
+    salt: str = ""
+    request_id: str = ""
+
+
+def routed_identity(tag: Tag) -> Identity:
+    """Whom a router says that a request speaks for: its word is all that counts."""
+    if not tag.session:
+        return Identity(None, salt=tag.salt, request_id=tag.request_id)
+    issued = SessionTag(
+        session=scoped(tag.tenant, SessionId(tag.session)),
+        generation=tag.generation,
+        parent=scoped(tag.tenant, SessionId(tag.parent)) if tag.parent else None,
+        strict=tag.hints.strict,
+        superseded=tag.hints.superseded,
+        issued=True,
+        placement=tag.placement,
+        epoch=tag.epoch,
+    )
+    return Identity(issued, salt=tag.salt, request_id=tag.request_id)
 
 
 def read_identity(headers: RequestHeaders, fields: Fields) -> Identity:
-    """The session tag of a request, from its headers and the body's `session_id`.
+    """The session tag of a request without a router, from its headers and the body's `session_id`.
 
     Errors   CacheError(BAD_REQUEST) when header and body differ, or a fence comes without a session;
              CacheError(BAD_SESSION_ID)
@@ -35,41 +66,29 @@ def read_identity(headers: RequestHeaders, fields: Fields) -> Identity:
     session = named or in_body
     generation = read_generation(headers.text(GENERATION), GENERATION)
     if not (headers.has(SESSION) or fields.has("session_id")):
-        return _anonymous(generation)
+        return _anonymous(generation, fields)
     parent = _parent(headers.text(PARENT))
     tag = SessionTag(
-        session=session_id(session, SESSION if headers.has(SESSION) else "session_id"),
+        session=named_id(session, SESSION if headers.has(SESSION) else "session_id"),
         generation=generation,
         parent=parent,
         strict=headers.flag(STRICT, default=False),
         superseded=headers.flag(SUPERSEDED, default=False),
     )
-    return Identity(tag, parent_ignored=headers.has(PARENT) and not parent)
+    ignored = headers.has(PARENT) and not parent
+    return Identity(tag, parent_ignored=ignored, salt=fields.text("cache_salt"))
 
 
-def read_generation(text: str, param: str) -> int | None:
-    """A generation as sent, None when not sent. Errors: CacheError(BAD_REQUEST)."""
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_GENERATION):
-        raise refuse(f"{param} must be a generation: a whole number that the worker answered", param)
-    return int(text)
-
-
-def session_id(text: str, param: str) -> SessionId:
-    """The id, if it is one. Errors: CacheError(BAD_SESSION_ID) that names `param`."""
-    try:
-        return checked_id(text)
-    except CacheError as error:
-        raise CacheError(error.kind, error.message, param=param) from None
-
-
-def answer_headers(admitted: Admitted, identity: Identity, request_id: str, why: str) -> RawHeaders:
+def answer_headers(
+    admitted: Admitted, identity: Identity, request_id: str, why: str, prompt_tokens: int
+) -> RawHeaders:
     """What every answer says about its session and its hit."""
     said = {
-        "x-request-id": request_id,
+        "x-request-id": identity.request_id or request_id,
         STATE: str(admitted.state),
         WHY: why,
+        CACHED: str(admitted.cached_tokens),
+        PROMPT: str(prompt_tokens),
     }
     if admitted.session:
         said |= {SESSION: admitted.session, GENERATION: str(admitted.generation)}
@@ -86,10 +105,10 @@ def why_not_deeper(admitted: Admitted) -> str:
     return "full hit" if admitted.cached.total else "prompt too short"
 
 
-def _anonymous(generation: int | None) -> Identity:
+def _anonymous(generation: int | None, fields: Fields) -> Identity:
     if generation is not None:
         raise refuse(f"{GENERATION} needs a session: name one in {SESSION}", GENERATION)
-    return Identity(None)
+    return Identity(None, salt=fields.text("cache_salt"))
 
 
 def _parent(text: str) -> SessionId | None:

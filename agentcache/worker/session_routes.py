@@ -2,27 +2,33 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from agentcache.cache import Closed, Holding, SessionView
+from agentcache.cache import Closed, Holding, Opened, SessionView
 from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError, Kind
+from agentcache.ids import unscoped
+from agentcache.records import Paused
 from agentcache.types import ReleaseMode, SessionId
 from agentcache.web.body import parse_object, read_body
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RequestHeaders
+from agentcache.web.naming import named_id, read_generation
 from agentcache.web.query import query_flag, read_query
 from agentcache.web.reply import Json, json_response
 from agentcache.web.status import refuse
 from agentcache.wire import GENERATION
 from agentcache.worker.context import Worker
-from agentcache.worker.headers import read_generation, session_id
+from agentcache.worker.tagged import EVERYBODY, Grant, granted
 
 T = TypeVar("T")
+MAX_S: Final = 1e9
+MAX_TOOL_BYTES: Final = 128
+ON_CLOSE: Final = (ReleaseMode.RELEASE, ReleaseMode.DEMOTE, ReleaseMode.DROP)
 
 
 class SessionRoutes:
@@ -36,6 +42,9 @@ class SessionRoutes:
         return [
             Route("/v1/sessions", self.open, methods=["POST"]),
             Route("/v1/sessions", self.list, methods=["GET"]),
+            Route("/v1/sessions/{session:any}/touch", self.touch, methods=["POST"]),
+            Route("/v1/sessions/{session:any}/pause", self.pause, methods=["POST"]),
+            Route("/v1/sessions/{session:any}/resume", self.resume, methods=["POST"]),
             Route("/v1/sessions/{session:any}", self.look, methods=["GET"]),
             Route("/v1/sessions/{session:any}", self.close, methods=["DELETE"]),
             Route("/open_session", self.open_sglang, methods=both),
@@ -44,54 +53,83 @@ class SessionRoutes:
         ]
 
     async def open(self, request: Request) -> Response:
-        """Open a session: `{session_id?, parent?, ttl_s?, fence?}`. An open one is answered unchanged."""
+        """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, on_close?}`. An open one is answered unchanged."""
         fields = await self._fields(request)
+        named = fields.text("session_id") if fields.has("session_id") else self._worker.new_id()
+        ttl_s = fields.number("ttl_s", 0.0, 0.0, MAX_S) if fields.has("ttl_s") else None
+        parent, on_close = _parent(fields), _on_close(fields)
+        fence = fields.flag("fence")
         opened = await self._open(
-            fields.text("session_id") if fields.has("session_id") else self._worker.new_id(),
-            fields.text("parent") if fields.has("parent") else None,
-            fields.number("ttl_s", 0.0, 0.0, 1e9) if fields.has("ttl_s") else None,
-            fields.flag("fence"),
+            named,
+            lambda engine, session: engine.cache.open_session(
+                session, parent=parent or None, ttl_s=ttl_s, fence=fence, on_close=on_close
+            ),
         )
         return json_response(201 if opened["created"] else 200, opened)
 
-    async def list(self, _request: Request) -> Response:
+    async def list(self, request: Request) -> Response:
         """The open sessions, and how many markers they keep referenced."""
+        grant = granted(request.scope)
         views, stats = await self._on_engine(lambda engine: (engine.cache.sessions(), engine.cache.stats()))
-        said = [view_json(view) for view in views]
+        said = [view_json(view, grant) for view in views if grant.shows(view.session)]
         return json_response(200, {"object": "list", "data": said, "open_references": stats.open_references})
 
     async def look(self, request: Request) -> Response:
         """One session, with what it holds per component and tier."""
-        named = _path_id(request)
-        return json_response(
-            200, view_json(await self._on_engine(lambda engine: engine.cache.session(named)))
-        )
+        grant = granted(request.scope)
+        return json_response(200, await self._view(grant, _path_id(request, grant)))
 
     async def close(self, request: Request) -> Response:
         """Close: `?generation=&subtree=&mode=release|demote|drop|preview`. Again: the same answer."""
-        query = read_query(request)
-        named, subtree = _path_id(request), query_flag(query, "subtree")
-        mode = _mode(query.get("mode", ReleaseMode.RELEASE))
-        fence = read_generation(query.get("generation", ""), "generation")
-        if fence is None:
-            fence = read_generation(RequestHeaders(request.scope["headers"]).text(GENERATION), GENERATION)
+        grant, query = granted(request.scope), read_query(request)
+        named, subtree = _path_id(request, grant), query_flag(query, "subtree")
+        mode = _mode(query["mode"]) if "mode" in query else None
+        if mode is not ReleaseMode.PREVIEW:
+            self._require_own_sessions()
+        fence = _fence(request, query.get("generation", ""))
         closed = await self._on_engine(
-            lambda engine: engine.cache.close_session(named, generation=fence, subtree=subtree, mode=mode)
+            lambda engine: engine.cache.close_session(named, generation=fence, subtree=subtree, mode=mode),
+            grant,
         )
-        return json_response(200, closed_json(closed))
+        return json_response(200, closed_json(closed, grant))
+
+    async def touch(self, request: Request) -> Response:
+        """Renew the session's lease: `{generation?}`."""
+        fence = _fence_of(request, await self._fields(request))
+        return await self._note(
+            request, lambda engine, named: engine.cache.touch_session(named, generation=fence)
+        )
+
+    async def pause(self, request: Request) -> Response:
+        """Say that the session waits: `{tool?, expected_s?, generation?}`. Its next request, or `resume`, ends it."""
+        fields = await self._fields(request)
+        fence, paused = _fence_of(request, fields), _paused(fields)
+        return await self._note(
+            request, lambda engine, named: engine.cache.pause_session(named, paused, generation=fence)
+        )
+
+    async def resume(self, request: Request) -> Response:
+        """Say that the session goes on: `{generation?}`."""
+        fence = _fence_of(request, await self._fields(request))
+        return await self._note(
+            request, lambda engine, named: engine.cache.pause_session(named, None, generation=fence)
+        )
 
     async def open_sglang(self, request: Request) -> Response:
         """SGLang's open: `{capacity_of_str_len, session_id?, timeout?}` → the id. The capacity is not read."""
-        fields = await self._fields(request)
+        fields = await self._fields(request, or_query=True)
         named = fields.text("session_id") if fields.has("session_id") else self._worker.new_id()
-        ttl_s = fields.number("timeout", 0.0, 0.0, 1e9) if fields.has("timeout") else None
-        opened = await self._open(named, None, ttl_s, False)
+        ttl_s = fields.number("timeout", 0.0, 0.0, MAX_S) if fields.has("timeout") else None
+        opened = await self._open(
+            named, lambda engine, session: engine.cache.open_session(session, ttl_s=ttl_s)
+        )
         return json_response(200, opened["session_id"])
 
     async def close_sglang(self, request: Request) -> Response:
         """SGLang's close: `{session_id}` → 200 with an empty body."""
-        fields = await self._fields(request)
-        named = session_id(fields.text("session_id"), "session_id")
+        self._require_own_sessions()
+        fields = await self._fields(request, or_query=True)
+        named = named_id(fields.text("session_id"), "session_id")
         await self._on_engine(lambda engine: engine.cache.close_session(named))
         return Response(status_code=200)
 
@@ -100,13 +138,11 @@ class SessionRoutes:
         await self._on_engine(_flush)
         return PlainTextResponse("Cache flushed.\n")
 
-    async def _open(self, named: str, parent: str | None, ttl_s: float | None, fence: bool) -> Json:
+    async def _open(self, named: str, call: Callable[[Engine, SessionId], Opened]) -> Json:
         self._worker.require_open()
-        session = session_id(named, "session_id")
-        above = session_id(parent, "parent") if parent is not None else None
-        opened = await self._on_engine(
-            lambda engine: engine.cache.open_session(session, parent=above, ttl_s=ttl_s, fence=fence)
-        )
+        self._require_own_sessions()
+        session = named_id(named, "session_id")
+        opened = await self._on_engine(lambda engine: call(engine, session))
         return {
             "object": "session",
             "session_id": opened.session,
@@ -114,29 +150,49 @@ class SessionRoutes:
             "created": opened.created,
         }
 
-    async def _fields(self, request: Request) -> Fields:
-        """The body's fields; for a GET without a body, the query's."""
+    async def _note(self, request: Request, note: Callable[[Engine, SessionId], None]) -> Response:
+        grant = granted(request.scope)
+        named = _path_id(request, grant)
+        await self._on_engine(lambda engine: note(engine, named), grant)
+        return json_response(200, await self._view(grant, named))
+
+    async def _view(self, grant: Grant, named: SessionId) -> Json:
+        return view_json(await self._on_engine(lambda engine: engine.cache.session(named), grant), grant)
+
+    def _require_own_sessions(self) -> None:
+        """Errors: CacheError(BAD_REQUEST) behind a router, which alone opens and closes."""
+        if self._worker.gate.guarded:
+            raise refuse("sessions of this worker are its routers': open and close them there", "session_id")
+
+    async def _fields(self, request: Request, or_query: bool = False) -> Fields:
+        """The body's fields; where there are none the query's, for calls that may come as GET."""
         body = await read_body(request.scope, request.receive, self._worker.body_limit_bytes)
         fields = parse_object(body)
-        return fields if fields.values else Fields({**read_query(request)})
+        return fields if fields.values or not or_query else Fields({**read_query(request)})
 
-    async def _on_engine(self, function: Callable[[Engine], T]) -> T:
-        return await self._worker.thread.call(function)
+    async def _on_engine(self, function: Callable[[Engine], T], grant: Grant = EVERYBODY) -> T:
+        try:
+            return await self._worker.thread.call(function)
+        except CacheError as error:
+            raise grant.in_own_words(error) from None
 
 
-def view_json(view: SessionView) -> Json:
-    """A session as the API shows it. Times in seconds."""
+def view_json(view: SessionView, grant: Grant = EVERYBODY) -> Json:
+    """A session as the API shows it; operators see whose it is. Times in seconds."""
+    paused = {"tool": view.paused.tool, "expected_s": view.paused.expected_s} if view.paused else None
     return {
         "object": "session",
-        "session_id": view.session,
+        **_named(view.session, grant),
         "state": str(view.state),
         "generation": view.generation,
         "closed_through": view.closed_through,
-        "parent": view.parent,
+        "parent": _own(view.parent, grant) if view.parent else None,
         "queued": view.queued,
         "running": view.running,
         "idle_s": view.idle_s,
         "ttl_s": view.ttl_s,
+        "on_close": str(view.on_close),
+        "paused": paused,
         "markers": view.markers,
         "held": held_json(view.held),
     }
@@ -147,17 +203,17 @@ def held_json(held: Iterable[Holding]) -> list[Json]:
     return [{**asdict(part), "tier": str(part.tier)} for part in held]
 
 
-def closed_json(closed: Closed) -> Json:
+def closed_json(closed: Closed, grant: Grant = EVERYBODY) -> Json:
     """The answer to a close, with those of its descendants; `mode` is what was done."""
     return {
         "object": "session.closed",
-        "session_id": closed.session,
+        **_named(closed.session, grant),
         "state": str(closed.state),
         "generation": closed.generation,
         "mode": str(closed.mode),
         "markers": closed.markers,
         "released": held_json(closed.released),
-        "children": [closed_json(child) for child in closed.children],
+        "children": [closed_json(child, grant) for child in closed.children],
     }
 
 
@@ -167,8 +223,57 @@ def _flush(engine: Engine) -> None:
     engine.cache.flush()
 
 
-def _path_id(request: Request) -> SessionId:
-    return session_id(request.path_params["session"], "session_id")
+def _path_id(request: Request, grant: Grant) -> SessionId:
+    return grant.session(request.path_params["session"], "session_id")
+
+
+def _named(session: SessionId, grant: Grant) -> Json:
+    whose: Json = {"tenant": unscoped(session)[0]} if grant.operator else {}
+    return {**whose, "session_id": _own(session, grant)}
+
+
+def _own(session: SessionId, grant: Grant) -> str:
+    return unscoped(session)[1] if grant.operator else grant.own(session)
+
+
+def _parent(fields: Fields) -> str:
+    """The parent by either name, "" for none. Errors: CacheError(BAD_REQUEST) if they differ."""
+    names = [name for name in ("parent", "parent_session_id") if fields.has(name)]
+    named = {named_id(fields.text(name), name) for name in names}
+    if len(named) > 1:
+        raise refuse("parent and parent_session_id name different sessions; send one", "parent_session_id")
+    return "".join(named)
+
+
+def _paused(fields: Fields) -> Paused:
+    """What a session waits for. Errors: CacheError(BAD_REQUEST)."""
+    tool = fields.text("tool", "tool")
+    if not tool.isprintable() or not 1 <= len(tool.encode()) <= MAX_TOOL_BYTES:
+        raise refuse(f"tool must be 1 to {MAX_TOOL_BYTES} bytes of printable text", "tool")
+    return Paused(tool, fields.number("expected_s", 0.0, 0.0, MAX_S))
+
+
+def _fence(request: Request, said: str) -> int | None:
+    """The generation that is insisted on, by field or header. Errors: CacheError(BAD_REQUEST) if they differ."""
+    by_header = RequestHeaders(request.scope["headers"]).text(GENERATION)
+    named = {
+        read_generation(text, name) for text, name in ((said, "generation"), (by_header, GENERATION)) if text
+    }
+    if len(named) > 1:
+        raise refuse(f"generation and the header {GENERATION} differ; send one", "generation")
+    return next(iter(named), None)
+
+
+def _fence_of(request: Request, fields: Fields) -> int | None:
+    said = str(fields.whole("generation", 0, 0)) if fields.has("generation") else ""
+    return _fence(request, said)
+
+
+def _on_close(fields: Fields) -> ReleaseMode:
+    named = fields.text("on_close", ReleaseMode.RELEASE)
+    if named not in ON_CLOSE:
+        raise refuse(f"on_close must be one of {', '.join(ON_CLOSE)}", "on_close")
+    return ReleaseMode(named)
 
 
 def _mode(name: str) -> ReleaseMode:
