@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agentcache.engine.api import EngineLoad
 from agentcache.stats import CacheStats
 from agentcache.views import ExternalStatus
+from agentcache.worker.kv_publisher import KvEventCounts
 from agentcache.worker.metrics import Sample, WorkerMetrics
 from tests.unit.worker.test_cache_routes import ABSENT, UP, stats
 
@@ -52,3 +53,10 @@ def test_usage_is_that_of_the_device() -> None:
     figures = scraped(stats())
     assert figures["full_token_usage",] == pytest.approx(0.6)
     assert figures["kv_used_tokens",] == 24
+
+
+def test_placement_events_are_counted() -> None:
+    counted = KvEventCounts(events=5, batches=4, replays=3, snapshots=2, dropped=1)
+    text = WorkerMetrics().render(Sample(stats(), IDLE, 4, counted)).decode()
+    for name, figure in (("published", 5), ("batches", 4), ("replays", 3), ("snapshots", 2), ("dropped", 1)):
+        assert f"agentcache_kv_events_{name}_total {figure}.0" in text
