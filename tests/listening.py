@@ -63,14 +63,15 @@ class Listener:
             held |= hashes
             return
         assert (event.parent, event.tokens) == (None, ()), event
+        if event.kind is EventKind.CLEARED:
+            self._clear(event.tier)
+            return
         if event.kind is EventKind.STORED:
             assert not hashes & held, "stored twice"
             held |= hashes
-        elif event.kind is EventKind.REMOVED:
+        else:
             assert hashes <= held, "removed what was not there"
             held -= hashes
-        else:
-            self._clear(event.tier)
         self._demand_ground()
 
     def _clear(self, tier: TierName) -> None:
@@ -82,7 +83,7 @@ class Listener:
         return self._held[FULL, TierName.DEVICE] | self._held[FULL, TierName.HOST]
 
     def _demand_ground(self) -> None:
-        """After every single event: no window page and no state where FULL is on no tier."""
+        """After every single event, but between those of a clear: no window page and no state where no FULL is."""
         ground = self._anywhere()
         for (name, tier), held in self._held.items():
             assert held <= ground, f"{name} on {tier} without FULL"
