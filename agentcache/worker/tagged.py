@@ -148,13 +148,13 @@ class UsedTags:
 
     def take(self, tag: Tag, now_ms: int) -> None:
         """Use a tag. Errors: CacheError(UNAUTHORIZED) for one that was, or may have been, used before."""
-        self._drop_old(now_ms)
         if tag.request_id in self._issued_ms:
             raise _refused("the tag of this request was used before: it is a replay")
         if tag.issued_ms <= self._through_ms:
             raise _refused(
                 "the tag of this request is older than what this busy worker remembers; send it again"
             )
+        self._drop_old(now_ms)
         self._issued_ms[tag.request_id] = tag.issued_ms
 
     def _drop_old(self, now_ms: int) -> None:
