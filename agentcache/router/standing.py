@@ -139,7 +139,7 @@ class Standings:
         tagged = standing.tagged
         if tagged.worker == worker:
             self.bindings.learn(standing.ref, worker)
-            return standing
+            return replace(standing, bound=worker)
         try:
             placed = await self._store.assign(standing.ref, tagged.generation, tagged.placement, worker)
         except CacheError:
@@ -228,6 +228,7 @@ class Standings:
             self.bindings.forget(ref)
         insisting = use.strict or use.fence is not None
         state, why = _words(tagged.verdict)
+        new = tagged.verdict is TagVerdict.OPENED  # its worker, if it has one, is the only one there is
         standing = Standing(
             use.request_id,
             ref,
@@ -236,8 +237,8 @@ class Standings:
             state=state,
             why=why,
             generation=tagged.generation,
-            bound=tagged.worker,
-            first=not tagged.worker,
+            bound="" if new else tagged.worker,
+            first=new or not tagged.worker,
         )
         if tagged.verdict in (TagVerdict.STALE, TagVerdict.UNKNOWN):
             _refuse(standing)
