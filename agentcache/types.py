@@ -207,8 +207,7 @@ class SessionTag:
     """What a request says about its session. `generation` is a fence: the caller insists on that one.
 
     `superseded`: it replaces the branch before it (compaction, edit). `strict`: refused rather than unreferenced.
-    `issued`: a router's, which alone reopens sessions; `placement` counts the session's moves between workers, `epoch`
-    names the store that issued it.
+    `issued`: a router's, which alone reopens; `placement` counts moves between workers, `epoch` is the store's.
     """
 
     session: SessionId
@@ -299,9 +298,8 @@ class Insert:
 class Inserted:
     """Who owns each offered slot now.
 
-    `frontier` is the deepest boundary on the key that votes on device or host. `taken` slots belong to the tree,
-    duplicates are freed by the effects, `kept` pieces (beyond the frontier, useless to anyone yet) stay with the
-    caller. Taken + duplicates + kept = offered, per component.
+    `frontier` is the deepest boundary on the key that votes on device or host. `taken` slots belong to the tree, `kept`
+    pieces (beyond the frontier, useless to anyone yet) stay with the caller, the effects free the rest, the duplicates.
     """
 
     frontier: Boundary
