@@ -157,8 +157,17 @@ def require_same(truth: Run, kept: Run) -> None:
         assert other.sessions == one.sessions, step
 
 
-@pytest.mark.parametrize("policy", ["lru", "session", "ert"])
-@pytest.mark.parametrize("family", ["qwen3", "gemma3", "qwen3_next", "lara_mini"])
+@pytest.mark.parametrize(
+    ("family", "policy"),
+    [
+        ("qwen3", "session"),
+        ("gemma3", "session"),
+        ("qwen3_next", "session"),
+        ("lara_mini", "session"),
+        ("lara_mini", "lru"),
+        ("lara_mini", "ert"),
+    ],
+)
 def test_the_same_traffic_is_the_same_turn_for_turn(family: str, policy: str) -> None:
     truth, kept = both(family, seed=1, eviction_policy=policy)
     require_same(truth, kept)
@@ -168,7 +177,7 @@ def test_the_same_traffic_is_the_same_turn_for_turn(family: str, policy: str) ->
     assert any(isinstance(event, Finished) for record in kept.records for event in record.told)
 
 
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", range(2, 4))
 def test_other_traffic_is_the_same_too(seed: int) -> None:
     require_same(*both("lara_mini", seed, prefill_order="longest_prefix", prompt_only=seed % 2 == 0))
 
