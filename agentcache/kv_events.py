@@ -5,7 +5,7 @@ with its name in `type`. The incarnation of the worker stands in the topic: read
 fourth element.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ class BlockStored(msgspec.Struct, tag=True, frozen=True):
     """Blocks that are on a medium from now on. Every field is sent, as strict readers want it.
 
     `parent_block_hash` is the hash before the first of them; `token_ids` are theirs, `block_size` of each.
-    `group_idx` is the component, 0 the one of full attention.
+    `group` is the component, 0 the one of full attention.
     """
 
     block_hashes: list[BlockHash]
@@ -36,7 +36,7 @@ class BlockStored(msgspec.Struct, tag=True, frozen=True):
     lora_id: int | None = None
     medium: str | None = None
     lora_name: str | None = None
-    group_idx: int | None = None
+    group: int | None = msgspec.field(default=None, name="group_idx")
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
 
@@ -46,7 +46,7 @@ class BlockRemoved(msgspec.Struct, tag=True, frozen=True):
 
     block_hashes: list[BlockHash]
     medium: str | None = None
-    group_idx: int | None = None
+    group: int | None = msgspec.field(default=None, name="group_idx")
 
 
 class AllBlocksCleared(msgspec.Struct, tag=True, frozen=True):
@@ -75,6 +75,11 @@ class Decoded:
 def encode_batch(batch: Batch) -> bytes:
     """The payload of one message."""
     return msgspec.msgpack.encode(batch)
+
+
+def encode_events(ts: float, events: Iterable[BlockEvent]) -> bytes:
+    """The payload of a long message, event by event: other threads get their turn, one event at a time is spread out."""
+    return msgspec.msgpack.encode([ts, [msgspec.Raw(msgspec.msgpack.encode(event)) for event in events], 0])
 
 
 def decode_batch(payload: bytes) -> Decoded:
@@ -167,7 +172,7 @@ class Groups:
             token_ids=list(event.tokens),
             block_size=self._page_tokens,
             medium=_MEDIA[event.tier],
-            group_idx=number,
+            group=number,
             kv_cache_spec_kind=_SPEC_KINDS[card.rule],
             # An attention window of W tokens needs the W - 1 before the next one.
             kv_cache_spec_sliding_window=card.tokens + 1 if card.rule == "window" else None,
@@ -177,7 +182,7 @@ class Groups:
         """Back again: a clear is one event a tier; nothing for groups and media that are not known here."""
         if isinstance(told, AllBlocksCleared):
             return tuple(Event(EventKind.CLEARED, tier) for tier in TierName)
-        number = told.group_idx or 0
+        number = told.group or 0
         if told.medium not in _TIERS or not 0 <= number < len(self._components):
             return ()
         tier = _TIERS[told.medium]

@@ -1,7 +1,7 @@
 """What a worker has told of its pages: all that a reader would know who has heard every event."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from agentcache.kv_events import AllBlocksCleared, BlockEvent, Groups
@@ -56,11 +56,12 @@ class Mirror:
         self._cleared = True
         return told
 
-    def snapshot(self) -> list[BlockEvent]:
+    def snapshot(self) -> Iterator[BlockEvent]:
         """All that is there, for somebody who knows nothing or something else. Cost O(resident tokens)."""
-        runs = self._runs(list(self._pages))
-        stored = (self._told(run, place) for run in runs for place in self._pages[run[0]].places)
-        return [AllBlocksCleared(), *stored]
+        yield AllBlocksCleared()
+        for run in self._runs(self._pages):
+            for place in self._pages[run[0]].places:
+                yield self._told(run, place)
 
     def _store(self, event: Event) -> None:
         """Pages of full attention bring their tokens."""
@@ -81,7 +82,7 @@ class Mirror:
             if not page.places:
                 self._pages.pop(page_hash, None)
 
-    def _runs(self, hashes: Sequence[bytes]) -> Iterator[list[bytes]]:
+    def _runs(self, hashes: Iterable[bytes]) -> Iterator[list[bytes]]:
         """Pages that follow one another and lie in the same places: an event tells of such a run."""
         run: list[bytes] = []
         for page_hash in hashes:

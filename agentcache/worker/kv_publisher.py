@@ -15,7 +15,16 @@ import zmq
 from agentcache.clock import Clock, SystemClock
 from agentcache.config import Settings
 from agentcache.events import EventSink
-from agentcache.kv_events import Batch, BlockEvent, Groups, component_card, encode_batch, pack_seq, topic_of
+from agentcache.kv_events import (
+    Batch,
+    BlockEvent,
+    Groups,
+    component_card,
+    encode_batch,
+    encode_events,
+    pack_seq,
+    topic_of,
+)
 from agentcache.types import ComponentSpec, Event
 from agentcache.worker.kv_handover import Handover
 from agentcache.worker.kv_mirror import Mirror
@@ -199,4 +208,4 @@ class KvPublisher:
         self._counted += len(told)
 
     def _snapshot(self) -> bytes:
-        return encode_batch(Batch(self._now_s(), self._mirror.snapshot()))
+        return encode_events(self._now_s(), self._mirror.snapshot())

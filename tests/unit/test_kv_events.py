@@ -17,6 +17,7 @@ from agentcache.kv_events import (
     component_card,
     decode_batch,
     encode_batch,
+    encode_events,
     hash_bytes,
     incarnation_of,
     pack_seq,
@@ -38,7 +39,7 @@ from agentcache.types import (
 
 ONE, TWO, THREE = (bytes([number]) * 32 for number in (1, 2, 3))
 GROUPS = Groups([component_card(spec) for spec in (full_spec(), swa_spec(31), mamba_spec(16))], 4)
-STORED = BlockStored([TWO, THREE], ONE, [*range(8)], 4, medium="GPU", group_idx=0)
+STORED = BlockStored([TWO, THREE], ONE, [*range(8)], 4, medium="GPU", group=0)
 
 
 class StrictStored(msgspec.Struct, tag="BlockStored"):
@@ -52,7 +53,7 @@ class StrictStored(msgspec.Struct, tag="BlockStored"):
     medium: str | None
     lora_name: str | None
     extra_keys: list[tuple[Any, ...] | None] | None = None
-    group_idx: int | None = None
+    group: int | None = msgspec.field(default=None, name="group_idx")
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
     locality: str | None = None
@@ -61,7 +62,7 @@ class StrictStored(msgspec.Struct, tag="BlockStored"):
 class StrictRemoved(msgspec.Struct, tag="BlockRemoved"):
     block_hashes: list[bytes | int]
     medium: str | None
-    group_idx: int | None = None
+    group: int | None = msgspec.field(default=None, name="group_idx")
 
 
 class StrictCleared(msgspec.Struct, tag="AllBlocksCleared"):
@@ -107,7 +108,7 @@ def test_a_strict_reader_takes_every_event_that_we_send() -> None:
     read = msgspec.msgpack.decode(payload, type=StrictBatch)
     assert (read.ts, read.data_parallel_rank, len(read.events)) == (2.5, 0, 8)
     stored = [event for event in read.events if isinstance(event, StrictStored)]
-    assert [event.group_idx for event in stored] == [0, 0, 1, 1, 2, 2]
+    assert [event.group for event in stored] == [0, 0, 1, 1, 2, 2]
     assert [event.medium for event in stored] == ["GPU", "CPU_PINNED"] * 3
     assert [event.kv_cache_spec_kind for event in stored[::2]] == [
         "full_attention",
@@ -133,6 +134,11 @@ def test_what_is_encoded_is_decoded(event: BlockEvent) -> None:
     batch = Batch(1.5, [event], None)
     decoded = decode_batch(encode_batch(batch))
     assert (decoded.batch, decoded.ignored) == (batch, 0)
+
+
+def test_event_by_event_is_the_same() -> None:
+    events: list[BlockEvent] = [AllBlocksCleared(), STORED, BlockRemoved([ONE], "GPU", 1)]
+    assert encode_events(1.5, iter(events)) == encode_batch(Batch(1.5, events))
 
 
 def test_maps_of_both_engines() -> None:

@@ -25,11 +25,11 @@ def names(count: int, tokens: Sequence[int] = PROMPT, salt: str = SALT) -> list[
 
 
 def stored(pages: Iterable[bytes], group: int | None = None, medium: str | None = "GPU") -> BlockStored:
-    return BlockStored(list(pages), medium=medium, group_idx=group, block_size=PAGE)
+    return BlockStored(list(pages), medium=medium, group=group, block_size=PAGE)
 
 
 def removed(pages: Iterable[bytes], group: int | None = None, medium: str | None = "GPU") -> BlockRemoved:
-    return BlockRemoved(list(pages), medium=medium, group_idx=group)
+    return BlockRemoved(list(pages), medium=medium, group=group)
 
 
 def message(seq: int, *events: BlockEvent, incarnation: str = "first", live: bool = True) -> Message:
@@ -360,7 +360,7 @@ class Slow:
         if isinstance(event, AllBlocksCleared):
             self.sets = {key: pages for key, pages in self.sets.items() if key[0] != worker}
             return
-        place = (worker, event.group_idx or 0, event.medium == "GPU")
+        place = (worker, event.group or 0, event.medium == "GPU")
         pages = {page for page in event.block_hashes if isinstance(page, bytes)}
         here = self.sets.setdefault(place, set())
         self.sets[place] = here | pages if isinstance(event, BlockStored) else here - pages

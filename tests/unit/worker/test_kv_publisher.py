@@ -38,7 +38,7 @@ def told(number: int) -> BlockStored:
         token_ids=[number, number],
         block_size=2,
         medium="GPU",
-        group_idx=0,
+        group=0,
         kv_cache_spec_kind="full_attention",
     )
 
