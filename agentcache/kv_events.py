@@ -78,7 +78,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def encode_events(ts: float, events: Iterable[BlockEvent]) -> bytes:
-    """The payload of a long message, event by event: other threads get their turn, one event at a time is spread out."""
+    """The payload of a long message, event by event: others get their turn, one event at a time is spread out."""
     return msgspec.msgpack.encode([ts, [msgspec.Raw(msgspec.msgpack.encode(event)) for event in events], 0])
 
 
