@@ -1,15 +1,12 @@
-"""Ways out of the process: before anything runs, and when something in its end hangs."""
+"""The way out of the process when something in its end hangs."""
 
 import asyncio
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
+
+from agentcache.web.leaving import leave_at_once
 
 CLOSE_S = 10
 """Seconds beyond the grace for the engine to end its step and close its tiers."""
@@ -19,29 +16,6 @@ class Stoppable(Protocol):
     """What ends, and may hang in its end."""
 
     async def stop(self, grace_s: float) -> None: ...
-
-
-def leave_at_once() -> None:
-    """Exit code 0, now: nothing is to be saved, and the engine's thread may compute and cannot be unwound."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-@contextmanager
-def leaving_early(leave: Callable[[], object]) -> Iterator[None]:
-    """Until the server has its own handlers, SIGTERM and Ctrl-C call `leave`."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {
-        sent: signal.signal(sent, lambda _sent, _frame: leave()) for sent in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield
-    finally:
-        for sent, handler in before.items():
-            signal.signal(sent, handler)
 
 
 async def stopped(thread: Stoppable, grace_s: float, leave: Callable[[], object] = leave_at_once) -> None:

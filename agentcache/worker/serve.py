@@ -21,12 +21,13 @@ from agentcache.engine.build import build_engine, load_tokenizer_for
 from agentcache.engine.engine import Engine
 from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ChatTokenizer
-from agentcache.errors import CacheError, Kind
+from agentcache.web.leaving import leave_at_once, leaving_early
+from agentcache.web.listening import bind, url_of
 from agentcache.worker.app import create_app
 from agentcache.worker.banner import banner, tiers_row
 from agentcache.worker.context import Worker
 from agentcache.worker.kv_publisher import NO_PUBLISHER, Publisher, open_publisher
-from agentcache.worker.leaving import leave_at_once, leaving_early, stopped
+from agentcache.worker.leaving import stopped
 
 CUT_S = 2
 """Seconds for cut answers to leave after the engine has stopped; a client that does not read loses them."""
@@ -137,32 +138,6 @@ class WorkerServer(uvicorn.Server):
 
     async def _cut(self) -> None:
         await self._worker.thread.call(_abort_all)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A TCP socket bound to an address, not listening yet; port 0 takes a free one.
-
-    Errors   CacheError(BAD_CONFIG)
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        said = (
-            f"cannot listen on {host} port {port} ({error.strerror}); choose another with --host and --port"
-        )
-        raise CacheError(Kind.BAD_CONFIG, said) from None
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    """The address that a client on this machine uses."""
-    host, port = listener.getsockname()[:2]
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 async def _announce(worker: Worker, url: str) -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 import structlog
 
-from agentcache.engine.runner import ReuseClass
+from agentcache.engine.api import Answers
+from agentcache.engine.capability import ReuseClass
 from agentcache.errors import CacheError, Kind
+from agentcache.web.leaving import leaving_early
+from agentcache.web.listening import bind, url_of
 from agentcache.worker.banner import banner
 from agentcache.worker.context import Worker
-from agentcache.worker.leaving import leaving_early
-from agentcache.worker.serve import bind, serve, url_of
+from agentcache.worker.serve import serve
 from tests.chosen import CORE
 from tests.serving import tiny_settings
 
@@ -87,7 +89,7 @@ def test_the_banner_says_what_is_served_and_ends_with_the_url(shared_worker: Wor
 
 
 def test_the_banner_says_that_random_weights_answer_noise(shared_worker: Worker) -> None:
-    assert "answers are noise" in banner(replace(shared_worker.info, random_weights=True), "http://x", "")
+    assert "answers are noise" in banner(replace(shared_worker.info, answers=Answers.NOISE), "http://x", "")
 
 
 def test_the_banner_says_why_reuse_is_impossible(shared_worker: Worker) -> None:
