@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from agentcache.errors import CacheError, Kind
 from agentcache.store.api import FORMAT, StoreRules
-from agentcache.store.lua import Script, script
+from agentcache.store.lua import Script, Scripts
 from agentcache.store.pipe import FAILURES, Words
 
 NowMs = Callable[[], int]
@@ -50,9 +50,11 @@ class Calls:
         self.shards = shards
         self.format = f"{FORMAT}/{shards}"
         self._now_ms: Callable[[], int | str] = now_ms or (lambda: "")
-        self._rules = _as_words(rules)
+        self._scripts = Scripts(_constants(rules, self.format))
+        self._heads = [f"{self.prefix(shard)}epoch" for shard in range(shards)]
         self._known = [""] * shards
-        self._epochs = (f"{secrets.token_hex(8)}-{number}" for number in itertools.count(1))
+        self._born = secrets.token_hex(8)
+        self._count = itertools.count(1)
 
     def prefix(self, shard: int) -> str:
         return f"ac:{{{shard}}}:"
@@ -62,10 +64,9 @@ class Calls:
 
     async def ask(self, name: str, shard: int, *words: str | int) -> Any:
         """What a script answers. Errors: CacheError(STORE_FAILED)."""
-        prefix = self.prefix(shard)
-        rest = (prefix, self._now_ms(), next(self._epochs), self.format, *self._rules, *words)
+        rest = (self._heads[shard], self._now_ms(), f"{self._born}-{next(self._count)}", *words)
         with self.refusing():
-            return await self.line.evaluate(script(name), (1, prefix + "epoch", *rest))
+            return await self.line.evaluate(self._scripts[name], (1, *rest))
 
     async def ask_all(self, name: str, *words: str | int) -> list[Any]:
         """What a script answers in each shard."""
@@ -97,15 +98,16 @@ def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _as_words(rules: StoreRules) -> tuple[int, ...]:
-    """As scripts take them."""
-    return (
-        milliseconds(rules.ttl_s),
-        milliseconds(rules.reopen_after_s),
-        milliseconds(rules.tombstone_s),
-        rules.tombstones,
-        milliseconds(rules.in_flight_s),
-        milliseconds(rules.worker_s),
-        rules.close_limit,
-        rules.stream_length,
-    )
+def _constants(rules: StoreRules, of_format: str) -> dict[str, int | str]:
+    """What is put before every script."""
+    return {
+        "FORMAT": of_format,
+        "TTL": milliseconds(rules.ttl_s),
+        "REOPEN": milliseconds(rules.reopen_after_s),
+        "TOMBSTONE": milliseconds(rules.tombstone_s),
+        "TOMBSTONES": rules.tombstones,
+        "IN_FLIGHT": milliseconds(rules.in_flight_s),
+        "WORKER": milliseconds(rules.worker_s),
+        "CLOSES": rules.close_limit,
+        "LENGTH": rules.stream_length,
+    }

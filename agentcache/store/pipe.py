@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import hiredis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoScriptError, RedisError, ResponseError
@@ -162,7 +163,7 @@ async def _opened(connect: Connect) -> AbstractConnection:
 
 async def _talk(line: AbstractConnection, batch: Sequence[Call]) -> list[Call]:
     """Send, and hand each reply to its caller. Answers the calls whose script the server does not have."""
-    await line.send_packed_command(line.pack_commands([call.words for call in batch]), check_health=False)
+    await _say(line, [call.words for call in batch])
     unknown = []
     for call in batch:
         try:
@@ -174,10 +175,14 @@ async def _talk(line: AbstractConnection, batch: Sequence[Call]) -> list[Call]:
     return unknown
 
 
+async def _say(line: AbstractConnection, commands: Sequence[Words]) -> None:
+    packed = b"".join([hiredis.pack_command(words) for words in commands])  # type: ignore[arg-type]  # its stub
+    await line.send_packed_command(packed, check_health=False)
+
+
 async def _load(line: AbstractConnection, texts: Sequence[str]) -> None:
-    commands = [("SCRIPT", "LOAD", text) for text in texts]
-    await line.send_packed_command(line.pack_commands(commands), check_health=False)
-    for _ in commands:
+    await _say(line, [("SCRIPT", "LOAD", text) for text in texts])
+    for _ in texts:
         await line.read_response()
 
 
@@ -217,5 +222,5 @@ class Listener:
     async def _round_trip(self, words: Words) -> Any:
         if not self._line:
             self._line = await _opened(self._connect)
-        await self._line.send_packed_command(self._line.pack_commands([words]), check_health=False)
+        await _say(self._line, [words])
         return await self._line.read_response()

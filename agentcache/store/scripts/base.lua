@@ -1,13 +1,13 @@
 -- What every script begins with: the arguments that all have, and the words that the rules are written in.
 --
--- KEYS[1]   the epoch's key: it names the shard. All other keys are made from the prefix, and are in the same slot
--- ARGV[1]   prefix of keys, ac:{SHARD}:
--- ARGV[2]   Unix milliseconds, or '': the server's
--- ARGV[3]   the epoch, where there is none yet
--- ARGV[4]   format of keys and values
--- ARGV[5] to ARGV[12]   the rules: ttl, reopen after, life of a tombstone (ms), tombstones, life of a request in
---                       flight, life of a worker (ms), sessions that one call closes, length of a stream
--- ARGV[13]… a script's own
+-- KEYS[1]   the epoch's key, ac:{SHARD}:epoch: it names the shard. All other keys are made from its prefix, and are in
+--           the same slot
+-- ARGV[1]   Unix milliseconds, or '': the server's
+-- ARGV[2]   the epoch, where there is none yet
+-- ARGV[3]…  a script's own
+--
+-- Put before it: FORMAT of keys and values, and the rules: TTL, REOPEN after, life of a TOMBSTONE, of a request IN_FLIGHT
+-- and of a WORKER without a heartbeat (ms); TOMBSTONES, CLOSES of one call, LENGTH of a stream.
 --
 -- Keys, after the prefix. SID is TENANT/SESSION (a tenant has no slash).
 --   format, epoch, gen    strings; gen is the last generation
@@ -26,18 +26,16 @@
 --   p:WORKER              hash, notices whose receipt a router waits for: SID\nOPERATION -> GENERATION\nMODE\nREPLY_TO
 --   r:ROUTER              stream of its receipts
 
-local P = ARGV[1]
+local P = string.sub(KEYS[1], 1, -6)
 local now, us
-if ARGV[2] == '' then
+if ARGV[1] == '' then
   local time = redis.call('TIME')
   us = time[1] * 1000000 + time[2]
   now = math.floor(us / 1000)
 else
-  now = tonumber(ARGV[2])
+  now = tonumber(ARGV[1])
   us = now * 1000
 end
-local TTL, REOPEN, TOMBSTONE, TOMBSTONES = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local IN_FLIGHT, WORKER, CLOSES, LENGTH = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
 
 -- g generation; w worker; m placement; r whether a turn registered there; ttl; u last use; p parent; c on_close;
 -- x '', asked or released; b request that began the generation, v how; tool and exp that it waits for
@@ -52,9 +50,9 @@ local function session_of(sid) return string.sub(sid, string.find(sid, '/', 1, t
 local function epoch()
   local known = redis.call('GET', P .. 'epoch')
   if known then return known end
-  redis.call('SET', P .. 'epoch', ARGV[3])
-  redis.call('SET', P .. 'format', ARGV[4])
-  return ARGV[3]
+  redis.call('SET', P .. 'epoch', ARGV[2])
+  redis.call('SET', P .. 'format', FORMAT)
+  return ARGV[2]
 end
 
 local function issue()
@@ -74,20 +72,25 @@ end
 -- An open session, or nil. One that is there in part is not there.
 local function load(sid)
   local values = redis.call('HMGET', P .. 's:' .. sid, unpack(FIELDS))
-  local one = {sid = sid}
-  for at, name in ipairs(FIELDS) do
+  local one = {sid = sid, was = values}
+  for at = 1, #FIELDS do
     if not values[at] then return nil end
-    one[name] = values[at]
+    one[FIELDS[at]] = values[at]
   end
   return one
 end
 
+-- Write what has changed since it was loaded.
 local function save(one)
-  local words = {}
-  for at, name in ipairs(FIELDS) do
-    words[2 * at - 1], words[2 * at] = name, one[name]
+  local words, was = {}, one.was
+  for at = 1, #FIELDS do
+    local value = one[FIELDS[at]]
+    if value ~= was[at] then
+      words[#words + 1], words[#words + 2] = FIELDS[at], value
+      was[at] = value
+    end
   end
-  redis.call('HSET', P .. 's:' .. one.sid, unpack(words))
+  if #words > 0 then redis.call('HSET', P .. 's:' .. one.sid, unpack(words)) end
 end
 
 local function arm(one, deadline) redis.call('ZADD', P .. 'idle', text(deadline), one.sid) end
@@ -100,7 +103,7 @@ local function renew(one)
 end
 
 local function begin(sid, ttl, generation)
-  local one = {sid = sid, w = '', m = '0', r = '0', u = text(now), p = '', c = 'release', x = '', b = '', v = '',
+  local one = {sid = sid, was = {}, w = '', m = '0', r = '0', u = text(now), p = '', c = 'release', x = '', b = '', v = '',
                tool = '', exp = '0', ttl = ttl, g = generation or issue()}
   reach(one.g)
   redis.call('DEL', P .. 's:' .. sid, P .. 'f:' .. sid)
@@ -122,7 +125,10 @@ end
 
 local function born(worker) return redis.call('HGET', P .. 'born', worker) or '' end
 
-local function hold(one, worker) redis.call('HSET', P .. 's:' .. one.sid, 'h:' .. worker, born(worker)) end
+local function hold(one, worker)
+  local key, name, since = P .. 's:' .. one.sid, 'h:' .. worker, born(worker)
+  if redis.call('HGET', key, name) ~= since then redis.call('HSET', key, name, since) end
+end
 
 local function give(one, worker)
   one.w, one.m, one.r = worker, text(one.m + 1), '0'

@@ -1,8 +1,8 @@
 -- uses base closing
 -- Close a session with its descendants, some at a time; the same call again goes on.
--- ARGV[13…]  SID, generation ('': any), mode, operation, reply_to, again ('1')
+-- ARGV[3…]  SID, generation ('': any), mode, operation, reply_to, again ('1')
 -- returns    {verdict, generation, 1 if more are left, {tenant, session, generation, holder…}…}
-local sid, generation = ARGV[13], ARGV[14]
+local sid, generation = ARGV[3], ARGV[4]
 local one, closed = load(sid), {}
 epoch()
 
@@ -11,7 +11,7 @@ local function answer(verdict, of)
 end
 
 if not one then
-  if ARGV[18] == '1' and generation ~= '' and redis.call('HEXISTS', P .. 'tombs', sid) == 0 then
+  if ARGV[8] == '1' and generation ~= '' and redis.call('HEXISTS', P .. 'tombs', sid) == 0 then
     bury(sid, generation)
   end
   if redis.call('EXISTS', P .. 'q:' .. sid) == 1 then close_left(sid, CLOSES, closed) end
@@ -20,7 +20,7 @@ if not one then
 end
 if generation ~= '' and generation ~= one.g then return answer('stale', one.g) end
 redis.call('ZADD', P .. 'closing', text(now), sid)
-redis.call('HSET', P .. 'y:' .. sid, 'mode', ARGV[15], 'operation', ARGV[16], 'reply_to', ARGV[17])
-close_one(sid, one, {ARGV[15], ARGV[16], ARGV[17]}, closed)
+redis.call('HSET', P .. 'y:' .. sid, 'mode', ARGV[5], 'operation', ARGV[6], 'reply_to', ARGV[7])
+close_one(sid, one, {ARGV[5], ARGV[6], ARGV[7]}, closed)
 close_left(sid, CLOSES - 1, closed)
 return answer('closed', one.g)

@@ -1,14 +1,14 @@
 -- uses base
 -- End a request. When its worker registered the turn, the other holders may let go.
--- ARGV[13…]  SID, request id, generation, worker, placement, registered ('1')
+-- ARGV[3…]  SID, request id, generation, worker, placement, registered ('1')
 -- returns    1, or 0 if the session has ended or is at another generation
-local sid, request, generation, worker, placement = ARGV[13], ARGV[14], ARGV[15], ARGV[16], ARGV[17]
+local sid, request, generation, worker, placement = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local one = load(sid)
 if not one then return 0 end
 epoch()
 redis.call('ZREM', P .. 'f:' .. sid, request)
 if one.g ~= generation then return 0 end
-if ARGV[18] == '1' and worker == one.w and placement == one.m then
+if ARGV[8] == '1' and worker == one.w and placement == one.m then
   one.r = '1'
   local told, all = {}, redis.call('HKEYS', P .. 's:' .. sid)
   for _, holder in ipairs(holders(sid)) do told[holder] = true end

@@ -1,4 +1,4 @@
 -- uses base view
--- ARGV[13]   SID
+-- ARGV[3]   SID
 -- returns    the session as `view` says it
-return view(ARGV[13])
+return view(ARGV[3])

@@ -1,8 +1,8 @@
 -- uses base
 -- Notices of a worker after a cursor. An empty stream gets a mark, so that a cursor always names what is there.
--- ARGV[13…]  worker, cursor ('': the end), how many
+-- ARGV[3…]  worker, cursor ('': the end), how many
 -- returns    {1 after a gap, cursor, {id, {field, value, …}}…}
-local stream, cursor = P .. 'm:' .. ARGV[13], ARGV[14]
+local stream, cursor = P .. 'm:' .. ARGV[3], ARGV[4]
 
 local function last()
   local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
@@ -11,7 +11,7 @@ end
 
 if cursor == '' then return {0, last()} end
 local gap = #redis.call('XRANGE', stream, cursor, cursor) == 0
-local unread = redis.call('XRANGE', stream, '(' .. cursor, '+', 'COUNT', ARGV[15])
+local unread = redis.call('XRANGE', stream, '(' .. cursor, '+', 'COUNT', ARGV[5])
 if #unread > 0 then
   cursor = unread[#unread][1]
 elseif gap then

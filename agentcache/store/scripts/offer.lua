@@ -1,9 +1,9 @@
 -- uses base
 -- Compare what a worker has with what is known.
--- ARGV[13…]  worker, lost ('1'), then of each session: SID, generation, placement, idle ms, ttl ms ('0': the default),
+-- ARGV[3…]  worker, lost ('1'), then of each session: SID, generation, placement, idle ms, ttl ms ('0': the default),
 --            parent
 -- returns    {verdict, generation, placement, …}
-local worker, lost = ARGV[13], ARGV[14] == '1'
+local worker, lost = ARGV[3], ARGV[4] == '1'
 epoch()
 
 -- A live record wins, unless it is older than what the worker was told.
@@ -44,7 +44,7 @@ local function answer(verdict, generation, placement)
   answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = verdict, generation, placement
 end
 
-for at = 15, #ARGV, 6 do
+for at = 5, #ARGV, 6 do
   local sid, generation, placement, idle, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   if ttl == '0' then ttl = TTL end
   reach(generation)

@@ -1,8 +1,8 @@
 -- uses base
 -- Open a session, or find it open.
--- ARGV[13…]  SID, parent, ttl ms ('0': the default), fence ('1'), on_close, limit of the tenant (0: none)
+-- ARGV[3…]  SID, parent, ttl ms ('0': the default), fence ('1'), on_close, limit of the tenant (0: none)
 -- returns    {verdict, generation, open sessions of the tenant}
-local sid, parent, ttl, fence, on_close, limit = ARGV[13], ARGV[14], ARGV[15], ARGV[16], ARGV[17], ARGV[18]
+local sid, parent, ttl, fence, on_close, limit = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local tenant = tenant_of(sid)
 local one = load(sid)
 epoch()

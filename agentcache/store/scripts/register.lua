@@ -1,13 +1,13 @@
 -- uses base desk
 -- Take a worker in. A new incarnation: routers do not wait for the old one.
--- ARGV[13…]  worker, incarnation, card
+-- ARGV[3…]  worker, incarnation, card
 -- returns    the epoch
-local worker = ARGV[13]
-if born(worker) ~= ARGV[14] then
+local worker = ARGV[3]
+if born(worker) ~= ARGV[4] then
   settle(worker, 'restarted', '')
   dismiss(worker)
-  redis.call('HSET', P .. 'born', worker, ARGV[14])
+  redis.call('HSET', P .. 'born', worker, ARGV[4])
 end
-redis.call('HSET', P .. 'card', worker, ARGV[15])
+redis.call('HSET', P .. 'card', worker, ARGV[5])
 redis.call('ZADD', P .. 'workers', text(now), worker)
 return epoch()

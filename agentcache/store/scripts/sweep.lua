@@ -1,9 +1,9 @@
 -- uses base closing expiry desk
 -- Dismiss workers that are gone, forget old tombstones, go on with capped closes, offer expiry to holders.
--- ARGV[13]   limit of each
+-- ARGV[3]   limit of each
 -- returns    {holders asked, sessions ended, 1 if it stopped at its limit, closed, lapsed}; both of
 --            {tenant, session, generation, holder…}
-local limit = tonumber(ARGV[13])
+local limit = tonumber(ARGV[3])
 epoch()
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', text(now - 10 * WORKER))) do
   settle(worker, 'failed', 'the worker is gone')

@@ -1,8 +1,8 @@
 -- uses base
 -- Take in a request: renew the lease, count it in flight, say generation and worker.
--- ARGV[13…]  SID, request id, candidate worker, parent, fence ('': none), limit of the tenant (0: none)
+-- ARGV[3…]  SID, request id, candidate worker, parent, fence ('': none), limit of the tenant (0: none)
 -- returns    {verdict, generation, worker, placement, parent, 1 if the parent was ignored, epoch}
-local sid, request, worker, parent, fence, limit = ARGV[13], ARGV[14], ARGV[15], ARGV[16], ARGV[17], ARGV[18]
+local sid, request, worker, parent, fence, limit = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local flight = P .. 'f:' .. sid
 local one = load(sid)
 
@@ -43,8 +43,9 @@ if not one then
   one = begin(sid, TTL)
   return join('opened')
 end
-redis.call('ZREMRANGEBYSCORE', flight, '-inf', text(now))
-if redis.call('ZSCORE', flight, request) then return answer(one.b == request and one.v or 'joined') end
+if now % 16 == 0 then redis.call('ZREMRANGEBYSCORE', flight, '-inf', text(now)) end
+local counts = redis.call('ZSCORE', flight, request)
+if counts and tonumber(counts) > now then return answer(one.b == request and one.v or 'joined') end
 if fence ~= '' and fence ~= one.g then return unserved('stale', one.g) end
 if one.x == '' then return join('joined') end
 if fence ~= '' then return unserved('unknown') end
