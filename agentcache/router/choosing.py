@@ -120,10 +120,11 @@ class Chooser:
         """
         wish, chain = self._wish(asked)
         tokens, forecast = array("I"), NOTHING_LOOKED_UP
-        if must_look(wish, self._from.fleet.views()):
-            tokens = await self._tokens(wish, asked)
-            forecast = self._forecast(asked.salt, tokens)
         views = self._from.fleet.views()
+        if must_look(wish, views):
+            tokens = await self._tokens(wish, asked)
+            views = self._from.fleet.views()
+            forecast = self._forecast(asked.salt, tokens)
         expected, looked_up = self._expected(bool(tokens), forecast, chain, views)
         wish = replace(wish, looked_up=looked_up)
         choice = place(wish, [Candidate(view, expected.get(view.id, 0)) for view in views])

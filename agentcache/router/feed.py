@@ -15,7 +15,7 @@ import zmq
 import zmq.asyncio
 
 from agentcache.errors import CacheError
-from agentcache.kv_events import END_SEQ, decode_batch, incarnation_of, pack_seq, unpack_seq
+from agentcache.kv_events import END_SEQ, decode_batch, incarnation_of, pack_seq, topic_of, unpack_seq
 from agentcache.router.index import Message, PrefixIndex, Taken
 from agentcache.wire import WorkerCard
 
@@ -206,7 +206,9 @@ class _Feed:
         """One replay from the next number that is wanted; whether it came to its end without a gap."""
         self.state.replays += 1
         with self._feeds.socket(zmq.DEALER, self.card.replay_url) as asking:
-            await asking.send_multipart([b"", pack_seq(self._feeds.index.next_seq(self.card.worker))])
+            index, worker = self._feeds.index, self.card.worker
+            known = topic_of(index.incarnation(worker))
+            await asking.send_multipart([b"", pack_seq(index.next_seq(worker)), known])
             return await self._read_replay(asking)
 
     async def _read_replay(self, asking: zmq.asyncio.Socket) -> bool:

@@ -15,6 +15,9 @@ from agentcache.wire import WorkerCard
 PLAIN_SEATS = 8
 """What a server that does not say how many requests it runs at once is taken to run."""
 REFRESH_S = 0.5
+NEWS = 0.2
+"""How far one report moves what is believed of others' requests; with three routers 1 left a third of all requests
+waiting beside free seats at 90 % of the capacity, 0.2 leaves one in a hundred."""
 LATELY = 512
 """Conversations a worker that `homes` counts in full."""
 
@@ -24,8 +27,9 @@ class WorkerView:
     """A worker at one moment.
 
     `waiting` and `running` are its own last report; `in_flight` is what this router has there now, and `others` what
-    everybody else had when it reported. `chosen` grows with every choice: the smallest was chosen longest ago.
-    `homes`: conversations that this router lately began there, older ones counting less.
+    everybody else has, over the last reports. `chosen` grows with every choice: the smallest was chosen longest ago.
+    `homes`: conversations that this router lately began there, older ones counting less. `shedding`: it was crowded,
+    and somebody still waits.
     """
 
     id: str
@@ -38,13 +42,14 @@ class WorkerView:
     seats: int = PLAIN_SEATS
     in_flight: int = 0
     card: WorkerCard | None = None
-    others: int = 0
+    others: float = 0.0
     chosen: int = 0
     models: tuple[str, ...] = ()
     homes: int = 0
+    shedding: bool = False
 
     @property
-    def load(self) -> int:
+    def load(self) -> float:
         """Requests there now, as far as can be known."""
         return self.others + self.in_flight
 
@@ -52,6 +57,17 @@ class WorkerView:
     def queue_limit(self) -> int:
         """Requests that may wait before it refuses; 0 where it does not say."""
         return self.card.queue_limit if self.card else 0
+
+    def waits(self, batches: int) -> bool:
+        """Whether so many batches wait before whoever comes now, or half of all that may wait for each batch."""
+        queue = batches * self.seats
+        if self.queue_limit:
+            queue = min(queue, max(1, self.queue_limit * batches // 2))
+        return self.load >= self.seats + queue
+
+    @property
+    def crowded(self) -> bool:
+        return self.waits(batches=2)
 
     @property
     def usable(self) -> bool:
@@ -102,12 +118,20 @@ class FleetView:
         self._heard: dict[str, int] = {}
         self._chosen: dict[str, int] = {}
         self._homes: dict[str, int] = {}
+        self._shedding: set[str] = set()
+        self._views: dict[str, WorkerView] = {}
         self._turn = count(1)
         self.store_down = False
         """Whether the list of workers is the last that was known, because the store does not answer."""
 
     async def refresh(self, store: Roster) -> None:
         """Look again. A store that does not answer leaves what was known; whoever failed is then asked itself."""
+        try:
+            await self._refresh(store)
+        finally:
+            self._views.clear()
+
+    async def _refresh(self, store: Roster) -> None:
         found, health = await asyncio.gather(self._listed(store), self._asked(self._static))
         for worker, answer in health.items():
             self._probed(worker, answer)
@@ -124,18 +148,9 @@ class FleetView:
 
     def view(self, worker: str) -> WorkerView:
         """Errors: CacheError(NO_WORKER)."""
-        known = self._known.get(worker)
-        if not known:
-            raise CacheError(
-                Kind.NO_WORKER, "no worker has this name; GET /v1/workers lists them", worker=worker
-            )
-        return replace(
-            known,
-            alive=known.alive and worker not in self._failed,
-            in_flight=self._in_flight.get(worker, 0),
-            chosen=self._chosen.get(worker, _first_turn(self._salt, worker)),
-            homes=self._homes.get(worker, 0),
-        )
+        if worker not in self._views:
+            self._views[worker] = self._seen_now(worker)
+        return self._views[worker]
 
     def find(self, worker: str) -> WorkerView | None:
         return self.view(worker) if worker in self._known else None
@@ -144,6 +159,7 @@ class FleetView:
         """It did not take a request: not alive until it is heard after this."""
         if worker in self._known:
             self._failed[worker] = self._heard.get(worker, 0)
+            self._views.pop(worker, None)
 
     def begin(self, worker: str) -> "Flight":
         """Count a request at a worker from this decision on; whoever sends it ends the flight."""
@@ -157,6 +173,8 @@ class FleetView:
         self._homes[worker] = self._homes.get(worker, 0) + 1
         if sum(self._homes.values()) > LATELY * len(self._homes):
             self._homes = {name: homes // 2 for name, homes in self._homes.items()}
+            self._views.clear()
+        self._views.pop(worker, None)
 
     def leave(self, worker: str) -> None:
         """A request that was counted there has ended; called by its flight."""
@@ -168,9 +186,29 @@ class FleetView:
         return self._in_flight
 
     def _count(self, worker: str, by: int) -> None:
+        self._views.pop(worker, None)
         now = self._in_flight.pop(worker, 0) + by
         if now:
             self._in_flight[worker] = now
+
+    def _seen_now(self, worker: str) -> WorkerView:
+        known = self._known.get(worker)
+        if not known:
+            raise CacheError(
+                Kind.NO_WORKER, "no worker has this name; GET /v1/workers lists them", worker=worker
+            )
+        now = replace(
+            known,
+            alive=known.alive and worker not in self._failed,
+            in_flight=self._in_flight.get(worker, 0),
+            chosen=self._chosen.get(worker, _first_turn(self._salt, worker)),
+            homes=self._homes.get(worker, 0),
+        )
+        if now.crowded:
+            self._shedding.add(worker)
+        elif now.load <= now.seats:
+            self._shedding.discard(worker)
+        return replace(now, shedding=True) if worker in self._shedding else now
 
     async def _listed(self, store: Roster) -> tuple[WorkerEntry, ...] | CacheError:
         try:
@@ -189,12 +227,16 @@ class FleetView:
                 del self._failed[worker]
 
     def _seen(self, entry: WorkerEntry, before: WorkerView | None) -> WorkerView:
-        """What others had there: each new report, less the most that we had in flight since the one before."""
+        """What others have there: each new report, less the most that we had in flight since the one before.
+
+        Smoothed, since routers that follow the last report all run to the same worker at once.
+        """
         card, load = entry.card, entry.load
-        others = max(0, load.waiting + load.running - self._peak.get(card.worker, 0))
-        if before and before.card == card and entry.heard_ms == self._heard.get(card.worker):
-            others = before.others
-        else:
+        others = max(0.0, load.waiting + load.running - self._peak.get(card.worker, 0))
+        if before and before.card == card:
+            new = entry.heard_ms != self._heard.get(card.worker)
+            others = before.others + (others - before.others) * (NEWS if new else 0)
+        if entry.heard_ms != self._heard.get(card.worker):
             self._peak[card.worker] = self._in_flight.get(card.worker, 0)
         return WorkerView(
             id=card.worker,
@@ -212,6 +254,7 @@ class FleetView:
     def _forget(self, worker: str) -> None:
         for table in (self._known, self._heard, self._failed, self._chosen, self._peak, self._homes):
             table.pop(worker, None)
+        self._shedding.discard(worker)
 
     def _probed(self, worker: str, health: Health) -> None:
         before = self._known[worker]

@@ -12,12 +12,12 @@ from enum import StrEnum
 from agentcache.keys import Namespace, page_hashes, page_key
 from agentcache.kv_events import AllBlocksCleared, BlockEvent, Groups
 from agentcache.types import FULL, ComponentName, Event, EventKind, TierName, Tokens
-from agentcache.web.fields import LARGEST
 from agentcache.wire import ComponentCard, WorkerCard
 
 BUDGET_PAGES = 500_000
 """Pages that are remembered over all workers, about 0.3 KB each."""
 _STAMP_BITS = 32
+_ANY_TIER = 0b11
 _TIERS = {TierName.DEVICE: 0, TierName.HOST: 1}
 Pages = OrderedDict[bytes, int]
 """Page hash → when it was last stored or read, above `_STAMP_BITS` bits for component and tier; oldest first."""
@@ -96,6 +96,11 @@ class PrefixIndex:
         followed = self._workers.get(worker)
         return followed.next_seq if followed else 0
 
+    def incarnation(self, worker: str) -> str:
+        """Whose events are followed under this name; "" for nobody's."""
+        followed = self._workers.get(worker)
+        return followed.incarnation if followed else ""
+
     def synced(self, worker: str) -> bool:
         """Whether all that the worker told, to its last replay at least, is known here."""
         followed = self._workers.get(worker)
@@ -144,18 +149,19 @@ class PrefixIndex:
         Errors  CacheError(BAD_REQUEST) for tokens that are none
         Cost    O(pages that some worker has), once for all workers that name pages alike
         """
-        alike: dict[tuple[tuple[str, str, str, str], int], list[_Vote]] = {}
+        alike: dict[tuple[tuple[str, str, str, str], int], list[_Followed]] = {}
         for card in cards:
             followed = self._workers.get(card.worker)
             if followed and followed.pages and followed.incarnation == card.incarnation:
-                alike.setdefault((card.namespace, card.page_tokens), []).append(_Vote(followed))
+                alike.setdefault((card.namespace, card.page_tokens), []).append(followed)
         found: dict[str, int] = {}
         paths: dict[str, Sequence[bytes]] = {}
-        for (names, page_tokens), votes in alike.items():
-            key = page_key(tokens, Namespace(salt, *names), page_tokens)
-            path = _poll(votes, page_hashes(key, page_tokens), len(tokens) - 1)
-            for vote in votes:
-                found[vote.worker], paths[vote.worker] = vote.best, path
+        for (names, page_tokens), group in alike.items():
+            key = page_key(tokens[: len(tokens) - 1], Namespace(salt, *names), page_tokens)
+            path = _Path(page_hashes(key, page_tokens))
+            for followed in group:
+                found[followed.card.worker] = _deepest(followed, path)
+                paths[followed.card.worker] = path.known
         return Forecast(found, paths)
 
     def read(self, worker: str, path: Sequence[bytes]) -> None:
@@ -221,61 +227,55 @@ class Message:
         return bool(self.events) and isinstance(self.events[0], AllBlocksCleared)
 
 
-class _Vote:
-    """One walk down a path for one worker, fed page by page. FULL is the first component."""
+class _Path:
+    """The pages of a prompt, named only as far as somebody has them."""
 
-    def __init__(self, followed: _Followed) -> None:
-        card = followed.card
-        self.worker = card.worker
-        self.best = 0
-        self._pages = followed.pages
-        self._page_tokens = card.page_tokens
-        self._grid = card.grid_tokens or card.page_tokens
-        self._full = 0b11
-        rules = [
-            (each.rule, 0b11 << 2 * number, each.tokens) for number, each in enumerate(_components(card))
-        ]
-        self._windows = [
-            [mask, LARGEST if rule == "path" else tokens, 0]
-            for rule, mask, tokens in rules[1:]
-            if rule != "checkpoint"
-        ]
-        self._states = [(mask, tokens) for rule, mask, tokens in rules if rule == "checkpoint"]
+    def __init__(self, hashes: Iterable[bytes]) -> None:
+        self._more = iter(hashes)
+        self.known: list[bytes] = []
 
-    def feed(self, page: bytes, end: int) -> bool:
-        """Whether the path goes on here; a boundary at `end` that all accept is the best so far."""
-        bits = self._pages.get(page, 0)
-        if not bits & self._full:
-            return False
-        accepted = end % self._grid == 0
-        for window in self._windows:
-            mask, tokens, _ = window
-            if not bits & mask:
-                window[2] = end
-            start = max(0, end - tokens)
-            accepted = accepted and start - start % self._page_tokens >= window[2]
-        for mask, grid in self._states:
-            accepted = accepted and bits & mask != 0 and end % grid == 0
-        if accepted:
-            self.best = end
-        return True
-
-    @property
-    def page_tokens(self) -> int:
-        return self._page_tokens
+    def run(self, pages: Pages) -> int:
+        """How many pages from the root on have FULL, the first component."""
+        for number, page in enumerate(self.known):
+            if not pages.get(page, 0) & _ANY_TIER:
+                return number
+        for page in self._more:
+            self.known.append(page)
+            if not pages.get(page, 0) & _ANY_TIER:
+                return len(self.known) - 1
+        return len(self.known)
 
 
-def _poll(votes: Sequence[_Vote], hashes: Iterable[bytes], limit: int) -> list[bytes]:
-    """Feed a path to all until nobody has more of it, or to `limit` tokens; answers the pages fed."""
-    path: list[bytes] = []
-    standing, end = list(votes), 0
-    for page in hashes:
-        end += votes[0].page_tokens
-        if end > limit or not standing:
-            break
-        standing = [vote for vote in standing if vote.feed(page, end)]
-        path.append(page)
-    return path
+def _deepest(followed: _Followed, path: _Path) -> int:
+    """The deepest boundary that every component accepts, from the end of FULL upwards. Cost O(pages)."""
+    card = followed.card
+    grid = card.grid_tokens or card.page_tokens
+    end = path.run(followed.pages) * card.page_tokens
+    end -= end % grid
+    rules = [(each, _ANY_TIER << 2 * number) for number, each in enumerate(_components(card))][1:]
+    while end:
+        barred = min((_barred(followed, path.known, end, rule) for rule in rules), default=end)
+        if barred == end:
+            return end
+        end = barred - barred % grid
+    return 0
+
+
+def _barred(followed: _Followed, path: Sequence[bytes], end: int, rule: tuple[ComponentCard, int]) -> int:
+    """`end` if the component accepts a boundary there; else where the deepest one that it may accept ends.
+
+    A window that misses a page accepts nothing between that page and `end`: their windows miss it too.
+    """
+    component, mask = rule
+    pages, size = followed.pages, followed.card.page_tokens
+    if component.rule == "checkpoint":
+        there = pages.get(path[end // size - 1], 0) & mask
+        return end if there and end % component.tokens == 0 else end - size
+    first = max(0, end - component.tokens) // size if component.rule == "window" else 0
+    for at in range(end // size - 1, first - 1, -1):
+        if not pages.get(path[at], 0) & mask:
+            return at * size
+    return end
 
 
 def _bit(card: WorkerCard, component: ComponentName, tier: TierName) -> int:

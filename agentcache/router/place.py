@@ -175,12 +175,8 @@ def _free(fitting: dict[str, Candidate]) -> dict[str, Candidate]:
 
 
 def _overloaded(view: WorkerView, patient: bool) -> bool:
-    """A whole batch waits before whoever comes now (`patient`: two); or as much as it takes at all, if that is less."""
-    batches = 2 if patient else 1
-    queue = batches * view.seats
-    if view.queue_limit:
-        queue = min(queue, max(1, view.queue_limit * batches // 2))
-    return view.load >= view.seats + queue
+    """A whole batch waits (`patient`: two); once it was two, until nobody waits any more."""
+    return view.shedding or view.waits(batches=2 if patient else 1)
 
 
 def _best(candidates: dict[str, Candidate]) -> int:

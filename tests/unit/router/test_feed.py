@@ -210,7 +210,8 @@ class Station:
 
     async def _answer(self) -> None:
         while True:
-            reader, _, start = await self._replay.recv_multipart()
+            reader, _, start, topic = await self._replay.recv_multipart()
+            assert topic.startswith(topic_of(""))
             self.asked.append(unpack_seq(start))
             if self.deaf:
                 continue

@@ -91,16 +91,29 @@ async def test_a_flight_outlives_its_worker() -> None:
 
 @pytest.mark.asyncio
 async def test_what_a_worker_reports_of_ours_is_not_counted_twice() -> None:
-    roster, fleet = Heard(card_of("a")), FleetView()
+    roster, fleet = Heard(), FleetView()
+    roster.hear(card_of("a"), running=2)
     await fleet.refresh(roster)
     flights = [fleet.begin("a") for _ in range(4)]
     roster.hear(card_of("a"), running=6)
     await fleet.refresh(roster)
-    assert fleet.view("a").load == 6
-    assert fleet.view("a").others == 2
+    assert (fleet.view("a").load, fleet.view("a").others) == (6, 2)
     for flight in flights:
         flight.end()
     assert fleet.view("a").load == 2
+
+
+@pytest.mark.asyncio
+async def test_what_others_do_is_believed_report_by_report() -> None:
+    roster, fleet = Heard(card_of("a")), FleetView()
+    await fleet.refresh(roster)
+    beliefs = []
+    for _ in range(20):
+        roster.hear(card_of("a"), running=10)
+        await fleet.refresh(roster)
+        beliefs.append(fleet.view("a").load)
+    assert beliefs == sorted(beliefs)
+    assert (beliefs[0], round(beliefs[-1])) == (2, 10)
 
 
 @pytest.mark.asyncio
