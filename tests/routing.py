@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import Tenants, load_tenants
 from agentcache.store.api import Opening, SessionRef, StoreRules
 from agentcache.store.memory import MemoryStore
+from agentcache.web.listening import bind
 
 SECRET = b"a secret of thirty-two bytes, yes"
 SIGNER = wire.TagSigner(SECRET)
@@ -271,8 +271,7 @@ async def routing(
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncIterator[str]:
     """An application behind a socket, as in its own process."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
+    listener = bind("127.0.0.1", 0)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=1
     )
