@@ -8,7 +8,7 @@ from agentcache.build import Tiers, build_cache
 from agentcache.clock import Clock
 from agentcache.config import EngineSettings
 from agentcache.engine.accounting import AccountingRunner, ModelledTime, Stamps
-from agentcache.engine.api import ACCOUNTING, EngineInfo, GenerateRequest
+from agentcache.engine.api import ACCOUNTING, Answers, EngineInfo, GenerateRequest
 from agentcache.engine.bell import Bell
 from agentcache.engine.capability import ReuseClass
 from agentcache.engine.engine import Engine
@@ -131,7 +131,6 @@ def _describe(
     model: CountedModel, settings: EngineSettings, sizes: Mapping[ComponentName, int]
 ) -> EngineInfo:
     return EngineInfo(
-        engine=ACCOUNTING,
         model=model.name,
         components=tuple(spec.name for spec in model.specs),
         reuse=ReuseClass.REUSABLE.value,
@@ -145,6 +144,6 @@ def _describe(
         device="none",
         core=settings.core,
         parameters=0,
-        random_weights=False,
+        answers=Answers.MADE_UP,
         pools=pool_infos(settings, model.specs, sizes),
     )

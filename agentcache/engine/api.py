@@ -7,8 +7,8 @@ from agentcache.errors import CacheError
 from agentcache.stats import CachedTokens as CachedTokens
 from agentcache.types import ComponentName, Miss, SessionId, SessionState, SessionTag
 
-ACCOUNTING = "accounting"
-"""The setting's name of the engine that computes nothing."""
+TRANSFORMERS, ACCOUNTING = "transformers", "accounting"
+"""The setting's names of the engine that computes with a model, and of the one that computes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +136,21 @@ class PoolInfo:
     bytes: int
 
 
+class Answers(StrEnum):
+    """What an engine's answers are worth."""
+
+    MODEL = "model"
+    NOISE = "noise"  # computed with random weights
+    MADE_UP = "made up"  # not computed at all
+
+
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What an engine serves and with what; for the start banner and /v1/models.
 
-    `engine` is what computes, by the setting's name. `reuse` and `reason` are the load-time probe's verdict. `core` is
-    the tree core that runs, by the setting's name. `random_weights` means that answers are noise.
+    `reuse` and `reason` are the load-time probe's verdict. `core` is the tree core that runs, by the setting's name.
     """
 
-    engine: str
     model: str
     components: tuple[str, ...]
     reuse: str
@@ -158,8 +164,17 @@ class EngineInfo:
     device: str
     core: str
     parameters: int
-    random_weights: bool
+    answers: Answers
     pools: tuple[PoolInfo, ...]
+
+    @property
+    def engine(self) -> str:
+        """What computes, by the setting's name."""
+        return ACCOUNTING if self.answers is Answers.MADE_UP else TRANSFORMERS
+
+    @property
+    def random_weights(self) -> bool:
+        return self.answers is Answers.NOISE
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from agentcache.engine.api import (
 from agentcache.engine.computing import SEEDS
 from agentcache.engine.running import EngineParts, Running, failure_of
 from agentcache.engine.scheduler import PrefillOrder, Waiting, WaitingQueue
+from agentcache.engine.untold import Untold
 from agentcache.engine.work import Work
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
@@ -63,7 +64,6 @@ class Engine:
         self.cache = parts.cache
         self.runner = parts.runner
         self.info = parts.info
-        self.specs = parts.policy.specs
         self.clock = parts.clock
         self.bell = parts.bell
         self._parts = parts
@@ -71,10 +71,9 @@ class Engine:
         self._rules = AdmissionRules(parts.info, parts.policy, parts.sizes, parts.caches)
         self._random = random.Random(parts.seed)
         self._waiting = WaitingQueue(limits.queue_limit, limits.order)
-        self._events: list[Event] = []
-        self._cut: set[str] = set()
+        self._untold = Untold(parts.pace)
         self._counts: Counter[str] = Counter()
-        self._running = Running(parts, limits.publishes_decoded, self._events, self._counts)
+        self._running = Running(parts, limits.publishes_decoded, self._untold.events, self._counts)
         self._swept_ns = parts.clock.now_ns()
         self._stalled = False
 
@@ -105,7 +104,7 @@ class Engine:
             self._end_waiting(self._waiting.take(request_id), FinishReason.ABORT)
         elif request_id in self._running.works:
             self._running.abort(self._running.works[request_id])
-        self._cut.add(request_id)
+        self._untold.cut(request_id)
 
     def step(self) -> list[Event]:
         """Admit, prefill, decode and publish once. Answers what happened since the last step; [] when idle.
@@ -115,27 +114,19 @@ class Engine:
         """
         self.sweep()
         self.cache.tiers.step()
-        events = self._told()
+        events = self._untold.take()
         if self._parts.pace.busy_ns():
             return events
         before = self._counts.total()
         self._prefill()
         self._running.decode()
-        events += self._told()
+        events += self._untold.take()
         self._stalled = not events and self._counts.total() == before
         return events
 
-    def _told(self) -> list[Event]:
-        """What may be told now: everything, or what concerns aborted requests while the rest is still computed."""
-        busy = self._parts.pace.busy_ns()
-        told = [event for event in self._events if not busy or event.request_id in self._cut]
-        self._events[:] = [event for event in self._events if busy and event.request_id not in self._cut]
-        self._cut.clear()
-        return told
-
     def idle(self) -> bool:
         """Nothing waits, runs, or is still to be said."""
-        return not (self._running.works or self._waiting or self._events)
+        return not (self._running.works or self._waiting or self._untold.events)
 
     def pause_s(self) -> float:
         """How long whoever drives `step` may wait before the next one; `bell` rings when something ends earlier."""
@@ -173,8 +164,8 @@ class Engine:
 
     def active(self) -> tuple[str, ...]:
         """Ids of all requests that have not ended, or whose end is not to be told yet."""
-        untold = (event.request_id for event in self._events if event.request_id not in self._cut)
-        return tuple(dict.fromkeys((*self._running.works, *self._waiting.ids(), *untold)))
+        names = (*self._running.works, *self._waiting.ids(), *self._untold.requests())
+        return tuple(dict.fromkeys(names))
 
     def sweep(self) -> None:
         """Let idle sessions expire; looks once a second."""
@@ -246,6 +237,6 @@ class Engine:
         self.cache.leave(waiting.ticket)
         self._counts[reason] += 1
         request = waiting.request
-        self._events.append(
+        self._untold.events.append(
             Finished(request.request_id, reason, len(request.tokens), CachedTokens(), 0, 0, error)
         )

@@ -13,7 +13,7 @@ from agentcache.build import build_cache, open_store, require_core
 from agentcache.clock import Clock
 from agentcache.config import EngineSettings
 from agentcache.engine.adapter import Model, build_random, load_model, make_config, read_packed_tokenizer
-from agentcache.engine.api import EngineInfo
+from agentcache.engine.api import Answers, EngineInfo
 from agentcache.engine.engine import Engine
 from agentcache.engine.identity import weights_digest
 from agentcache.engine.models import BUILT_IN
@@ -181,7 +181,6 @@ def _describe(
 ) -> EngineInfo:
     capability = runner.capability
     return EngineInfo(
-        engine="transformers",
         model=named.name,
         components=tuple(spec.name for spec in capability.specs),
         reuse=capability.reuse.value,
@@ -195,7 +194,7 @@ def _describe(
         device=settings.device,
         core=settings.core,
         parameters=sum(parameter.numel() for parameter in named.model.parameters()),
-        random_weights=named.random_weights,
+        answers=Answers.NOISE if named.random_weights else Answers.MODEL,
         pools=pool_infos(settings, capability.specs, sizes),
     )
 

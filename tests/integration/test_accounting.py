@@ -66,7 +66,7 @@ def test_it_says_what_it_is() -> None:
 
 def test_it_shares_no_name_with_an_engine_that_has_bytes() -> None:
     real = small_engine("lara_mini")
-    kept = account(real.specs)
+    kept = account(real.cache.config.specs)
     assert kept.namespace("t").digest() != real.namespace("t").digest()
     assert kept.namespace("t").digest() != kept.namespace("u").digest()
     assert kept.namespace("t").digest() != account(model="tiny-full").namespace("t").digest()

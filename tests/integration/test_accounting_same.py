@@ -145,7 +145,7 @@ def both(family: str, seed: int, **changes: object) -> tuple[Run, Run]:
     real = assemble(named, settings, clock, heard)
     truth = run(real, heard, clock, seed, None)
     clock, heard = ManualClock(), Heard()
-    kept = account(real.specs, clock, heard, **{**TIGHT, "ttl_s": 20.0, **changes})
+    kept = account(real.cache.config.specs, clock, heard, **{**TIGHT, "ttl_s": 20.0, **changes})
     return truth, run(kept, heard, clock, seed, truth)
 
 
