@@ -17,10 +17,13 @@ from agentcache.kv_events import (
 )
 from agentcache.types import FULL, MAMBA, SWA, ComponentName, Event, EventKind, TierName
 from agentcache.worker.kv_mirror import Mirror
-from tests.builders import pages_of, specs_of
+from tests.builders import CORES, HOME, config_of, pages_of, specs_of
+from tests.chosen import CORE
+from tests.driver import Driver
 
 PAGE = 4
 GROUPS = Groups([component_card(spec) for spec in specs_of("SM", PAGE)], PAGE)
+TIERS = (TierName.DEVICE, TierName.HOST)
 Index = dict[tuple[ComponentName, TierName], set[bytes]]
 
 
@@ -175,3 +178,36 @@ def _follow(truth: Index, event: Event) -> None:
         held |= set(event.hashes)
     else:
         held -= set(event.hashes)
+
+
+@pytest.mark.parametrize("write_back", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_snapshot_of_a_real_tree_at_any_time(seed: int, write_back: bool) -> None:
+    """Parents come before children whatever was evicted, moved between tiers and stored again."""
+    source = random.Random(seed)
+    config = config_of("SM", PAGE, emit_events=True, host_tier=True, write_back=write_back)
+    driver, mirror = Driver(CORES[CORE](config), slots=12, host_slots=8), Mirror(GROUPS)
+    early: Index = defaultdict(set)
+    for _ in range(120):
+        driver.events.clear()
+        _work(driver, source)
+        for event in driver.events:
+            read(early, mirror.take(event))
+        assert known(early) == driver.listener.index
+        assert known(read(defaultdict(set), mirror.snapshot())) == driver.listener.index
+
+
+def _work(driver: Driver, source: random.Random) -> None:
+    """Something that a cache does."""
+    key = pages_of("".join(source.choice("abc") for _ in range(source.randint(1, 6))), PAGE)
+    if driver.flights and source.random() < 0.5:
+        landed = source.randint(0, 6) * PAGE
+        driver.commit(next(iter(driver.flights.values())).job, lambda _piece, end: end <= landed)
+    elif source.random() < 0.15:
+        driver.backup(key)
+    elif source.random() < 0.05 and not driver.flights:
+        driver.clear(source.choice((HOME, None)))
+    else:
+        driver.evict(source.choice((FULL, SWA, MAMBA)), source.randint(1, 4), source.choice(TIERS))
+        if len(driver.ledger(FULL).free) >= 6:
+            driver.insert(key)

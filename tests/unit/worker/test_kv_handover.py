@@ -1,0 +1,95 @@
+"""The queue between two threads: all in order, or the word that something is missing."""
+
+import select
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+import pytest
+
+from agentcache.types import Event, EventKind, TierName
+from agentcache.worker.kv_handover import PAGE_WEIGHT, Handover
+
+PAGE_TOKENS = 8
+WEIGHT = PAGE_TOKENS + 2 * PAGE_WEIGHT
+
+
+def page(number: int) -> Event:
+    return Event(EventKind.STORED, TierName.DEVICE, (bytes([number % 256]),), None, (number,) * PAGE_TOKENS)
+
+
+@pytest.fixture
+def handover() -> Iterator[Handover]:
+    made = Handover(limit=3 * WEIGHT)
+    yield made
+    made.close()
+
+
+def rings(handover: Handover) -> bool:
+    return bool(select.select([handover.bell], [], [], 0)[0])
+
+
+def test_what_is_put_is_taken_in_order(handover: Handover) -> None:
+    for number in range(3):
+        handover.put(page(number))
+    assert handover.take() == ([page(0), page(1), page(2)], False)
+    assert handover.take() == ([], False)
+
+
+def test_what_was_taken_makes_room(handover: Handover) -> None:
+    for number in range(10):
+        handover.put(page(number))
+        assert handover.take() == ([page(number)], False)
+    assert handover.dropped == 0
+
+
+def test_one_that_is_missing_costs_those_around_it(handover: Handover) -> None:
+    for number in range(4):
+        handover.put(page(number))
+    handover.put(Event(EventKind.CLEARED, TierName.DEVICE))
+    assert handover.take() == ([], True)
+    assert handover.dropped == 5
+    handover.put(page(9))
+    assert handover.take() == ([page(9)], False)
+
+
+def test_the_bell_rings_until_somebody_looks(handover: Handover) -> None:
+    assert not rings(handover)
+    assert not handover.waiting
+    handover.put(page(1))
+    handover.put(page(2))
+    assert rings(handover)
+    assert handover.waiting
+    handover.take()
+    assert not rings(handover)
+    assert not handover.waiting
+    handover.put(page(3))
+    assert rings(handover)
+
+
+def test_ringing_never_fails(handover: Handover) -> None:
+    for _ in range(100_000):
+        handover.ring()
+    handover.close()
+    handover.ring()
+    handover.put(page(1))
+
+
+def test_two_threads(handover: Handover) -> None:
+    """Each event once and in order up to a loss; after a loss only what came later."""
+    last = 20_000
+    writer = threading.Thread(target=lambda: deque(map(handover.put, map(page, range(last))), maxlen=0))
+    writer.start()
+    taken = lost = 0
+    newest = -1
+    while writer.is_alive() or rings(handover):
+        events, missing = handover.take()
+        numbers = [event.tokens[0] for event in events]
+        lost += missing
+        if numbers:
+            assert numbers == [*range(numbers[0], numbers[-1] + 1)]
+            assert numbers[0] > newest
+            taken, newest = taken + len(numbers), numbers[-1]
+    writer.join()
+    assert taken + handover.dropped == last
+    assert (lost > 0) == (handover.dropped > 0)
