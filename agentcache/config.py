@@ -14,6 +14,8 @@ from agentcache.errors import CacheError, Kind
 from agentcache.resolving import ENV_PREFIX, Program, Resolved, explain, resolve_for
 
 _REDIS_URL = re.compile(r"(rediss?://|unix://).")
+_HTTP_URL = re.compile(r"https?://([^/:\s]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?")
+_WORKER_ID = re.compile(r"[A-Za-z0-9._:\[\]-]+")
 _HOST_PORT = re.compile(r"([^/:\s]+|\[[0-9a-f:]+\]):\d{1,5}$")
 _PASSWORD = re.compile(r"(//[^/@]*:)[^/@]*@")
 
@@ -205,10 +207,37 @@ class LinkSettings(_Group):
     advertise_url: str = Field(
         default="", description="the address at which routers reach it; without one that it listens on"
     )
+    heartbeat_s: float = Field(
+        default=1.0, gt=0, le=60, description="seconds between two signs of life for the routers"
+    )
     kv_events: str = Field(
         default="",
         description="ZeroMQ address to publish placement events at (tcp://127.0.0.1:5557); with a router: a free one",
     )
+
+    @model_validator(mode="after")
+    def _router_is_named_once(self) -> "LinkSettings":
+        for fault in _link_faults(self):
+            raise ValueError(fault)
+        return self
+
+
+def _link_faults(link: LinkSettings) -> Iterator[str]:
+    """What would leave a worker half tied to its routers."""
+    if link.router_dir and link.redis_url:
+        yield "router_dir is for a router on this machine, redis_url for one elsewhere; name one of them"
+    if link.redis_url and not link.secret_file:
+        yield "with redis_url the routers are elsewhere: name the file of the common secret in secret_file"
+    if link.secret_file and not link.redis_url:
+        yield "secret_file goes with redis_url; with router_dir the secret is in that folder"
+    if not (link.router_dir or link.redis_url):
+        for name in ("worker_id", "advertise_url"):
+            if getattr(link, name):
+                yield f"{name} is for routers; name one with router_dir or redis_url, or leave it out"
+    if link.advertise_url and not _HTTP_URL.fullmatch(link.advertise_url):
+        yield "advertise_url must look like http://HOST:PORT"
+    if link.worker_id and not _WORKER_ID.fullmatch(link.worker_id):
+        yield "worker_id has letters, digits and . _ : - [ ] only"
 
 
 class ComputingSettings(_Group):

@@ -5,10 +5,12 @@ an expiry, or says that a session moved; each order may come late, twice, or bef
 each leaves a memory, and what it lets go of is only what was registered before it.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from agentcache.judging import Verdict
 from agentcache.records import (
     AWAY,
     NEVER_NS,
@@ -22,6 +24,8 @@ from agentcache.types import SessionId, SessionState, SessionTag
 from agentcache.waits import Forecast
 
 LAST_PLACEMENT: Final = 2**63 - 1
+UNCONFIRMED: Final = 8192
+"""At most so many wait to be confirmed; the oldest of more are with the next offer of everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,10 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """A session that is open here, as the worker would offer it. `idle_s` is 0 while `busy`."""
+    """A session that is open here, as the worker would offer it. `idle_s` is 0 while `busy`.
+
+    `lost`: its tag is of a store that has lost its data since, or of one that is not known yet.
+    """
 
     session: SessionId
     generation: int
@@ -50,10 +57,15 @@ class KnownSession:
     ttl_s: float
     parent: SessionId | None
     busy: bool
+    lost: bool = False
 
 
 class RoutedSessions:
-    """A router's side of the registry. Ids are those of `ids.scoped`; time by argument (monotonic nanoseconds)."""
+    """A router's side of the registry. Ids are those of `ids.scoped`; time by argument (monotonic nanoseconds).
+
+    A session is confirmed once: when a tag makes it known here, the store may have ended it since, and the order may
+    have gone to a worker before this one had it, or have been lost. So it is offered to the store.
+    """
 
     def __init__(self, records: SessionRecords, forecast: Forecast, rules: SessionRules) -> None:
         self._records = records
@@ -62,6 +74,9 @@ class RoutedSessions:
         self._alone_from_ns = NEVER_NS
         self.highest = 0
         """The highest generation that a router has named."""
+        self.epoch = ""
+        """The store's, as it was last heard."""
+        self._unconfirmed: OrderedDict[SessionId, str] = OrderedDict()
 
     def heard(self, now_ns: int) -> None:
         """A router was there then: it watches over idle sessions."""
@@ -71,13 +86,17 @@ class RoutedSessions:
         """Whether a router was heard within `ttl_s`."""
         return now_ns <= self._alone_from_ns
 
-    def tagged(self, record: SessionRecord, tag: SessionTag, now_ns: int) -> None:
-        """Note what a tag says, after it has been judged."""
+    def tagged(self, record: SessionRecord, tag: SessionTag, verdict: Verdict, now_ns: int) -> None:
+        """Note what a tag says, as it was judged."""
         generation = tag.generation or 0
         self.heard(now_ns)
         self.highest = max(self.highest, generation)
         if record.state is SessionState.OPEN and generation == record.current:
             record.placing.placement = max(record.placing.placement, tag.placement)
+        if verdict.registers and (verdict.opens or tag.epoch != self.epoch):
+            self._unconfirmed[record.session] = tag.epoch
+            if len(self._unconfirmed) > UNCONFIRMED:
+                self._unconfirmed.popitem(last=False)
 
     def close(self, session: SessionId, generation: int, now_ns: int) -> Parting:
         """Close through a generation; an unknown session leaves a tombstone too. A later generation stays open."""
@@ -111,6 +130,14 @@ class RoutedSessions:
         if back and record.current == generation:
             return Parting(session, generation, busy=True)
         return self._part(record, (generation, placement - 1), AWAY, now_ns)
+
+    def unconfirmed(self, now_ns: int) -> Iterator[KnownSession]:
+        """The sessions that were made known since the last call, while they are open; each is told once."""
+        while self._unconfirmed:
+            session, epoch = self._unconfirmed.popitem(last=False)
+            record = self._records.find(session)
+            if record.state is SessionState.OPEN:
+                yield replace(_known(record, now_ns), lost=epoch != self.epoch)
 
     def known(self, now_ns: int) -> Iterator[KnownSession]:
         """The sessions that are open here, oldest record first."""

@@ -120,8 +120,14 @@ class SessionCalls:
         self.sweep()
         return tuple(self._sessions.routed.known(self._clock.now_ns()))
 
-    def heard_router(self, ago_s: float) -> int:
-        """A router was there so long ago; answers the highest generation that any has named."""
+    def unconfirmed_sessions(self) -> tuple[KnownSession, ...]:
+        """Those that a router's tag has made known, each once: the store may have ended them meanwhile."""
+        self.sweep()
+        return tuple(self._sessions.routed.unconfirmed(self._clock.now_ns()))
+
+    def heard_router(self, epoch: str, ago_s: float) -> int:
+        """A router was there so long ago, with a store of that epoch; answers the highest generation that any named."""
+        self._sessions.routed.epoch = epoch
         self._sessions.routed.heard(self._clock.now_ns() - nanoseconds(ago_s))
         return self._sessions.routed.highest
 

@@ -122,7 +122,7 @@ class SessionRegistry:
         if verdict.opens:
             self._records.open(record, verdict.opens, now_ns)
         if tag.issued:
-            self.routed.tagged(record, tag, now_ns)
+            self.routed.tagged(record, tag, verdict, now_ns)
         ignored = tag.parent is not None and not self._adopt(record, tag)
         ticket = Ticket(
             number=next(self._sequence),

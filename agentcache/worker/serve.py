@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing
+from dataclasses import dataclass
 from types import FrameType
 
 import structlog
@@ -28,15 +29,17 @@ from agentcache.worker.banner import banner, tiers_row
 from agentcache.worker.context import Worker
 from agentcache.worker.kv_publisher import NO_PUBLISHER, Publisher, open_publisher
 from agentcache.worker.leaving import stopped
+from agentcache.worker.link import NO_LINK, Link
+from agentcache.worker.linking import Membership, NowMs, membership
 
 CUT_S = 2
 """Seconds for cut answers to leave after the engine has stopped; a client that does not read loses them."""
 
 
-def serve(settings: Settings) -> int:
-    """Serve until SIGTERM or Ctrl-C, then drain; the exit code.
+def serve(settings: Settings, store_now_ms: NowMs | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C, then drain; the exit code. `store_now_ms`: Unix time for the routers' store.
 
-    Errors   CacheError(BAD_CONFIG) for an address that cannot be had; as `build_engine`
+    Errors   CacheError(BAD_CONFIG) for an address that cannot be had; as `membership` and `build_engine`
     """
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
     incarnation = uuid.uuid4().hex
@@ -45,11 +48,13 @@ def serve(settings: Settings) -> int:
         bind(settings.host, settings.port) as listener,
         closing(open_publisher(settings, incarnation, time.time)) as events,
     ):
+        url = url_of(listener)
+        member = membership(settings, url, store_now_ms)
         structlog.get_logger().info("loading", model=settings.model, device=settings.device)
         worker = start_worker(settings, events)
+        worker.gate = member.gate()
         gc.freeze()  # what is loaded stays: a full collection need not walk it during somebody's first token
-        url = url_of(listener)
-        return asyncio.run(run(worker, listener, settings.grace_s, lambda: _announce(worker, url)))
+        return asyncio.run(_live(worker, member, listener, settings.grace_s))
 
 
 def start_worker(settings: Settings, events: Publisher) -> Worker:
@@ -81,10 +86,28 @@ def make_worker(
     )
 
 
-async def run(
-    worker: Worker, listener: socket.socket, grace_s: float, started: Callable[[], Awaitable[None]]
-) -> int:
-    """Serve on a bound socket until a signal; `started` is called once requests are taken."""
+async def _live(worker: Worker, member: Membership, listener: socket.socket, grace_s: float) -> int:
+    url = url_of(listener)
+    link = await member.link(worker)
+
+    async def started() -> None:
+        await link.start()
+        await _announce(worker, url)
+
+    return await run(worker, listener, Life(grace_s, started, link))
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How a server begins and ends: `started` is called once requests are taken, `link` is told of the end."""
+
+    grace_s: float
+    started: Callable[[], Awaitable[None]]
+    link: Link = NO_LINK
+
+
+async def run(worker: Worker, listener: socket.socket, life: Life) -> int:
+    """Serve on a bound socket until a signal."""
     config = uvicorn.Config(
         create_app(worker),
         log_config=None,
@@ -96,8 +119,9 @@ async def run(
         timeout_graceful_shutdown=CUT_S,
     )
     try:
-        await WorkerServer(config, worker, grace_s, started).serve(sockets=[listener])
+        await WorkerServer(config, worker, life).serve(sockets=[listener])
     finally:
+        await life.link.stop()
         await stopped(worker.thread, 0)
     return 0
 
@@ -108,19 +132,16 @@ class WorkerServer(uvicorn.Server):
     While it drains, the port stays open: new work gets 503, `/ready` too.
     """
 
-    def __init__(
-        self, config: uvicorn.Config, worker: Worker, grace_s: float, started: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, worker: Worker, life: Life) -> None:
         super().__init__(config)
         self._worker = worker
-        self._grace_s = grace_s
-        self._on_started = started
+        self._life = life
         self._loop = asyncio.get_running_loop()
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        await self._on_started()
+        await self._life.started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called in the main thread, between two steps of the loop."""
@@ -132,8 +153,10 @@ class WorkerServer(uvicorn.Server):
         self._leaving.add(self._loop.create_task(leave()))
 
     async def _drain(self) -> None:
-        structlog.get_logger().info("draining", grace_s=self._grace_s)
-        await stopped(self._worker.thread, self._grace_s)
+        structlog.get_logger().info("draining", grace_s=self._life.grace_s)
+        await self._life.link.drain()
+        await stopped(self._worker.thread, self._life.grace_s)
+        await self._life.link.stop()
         self.should_exit = True
 
     async def _cut(self) -> None:

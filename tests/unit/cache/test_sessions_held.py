@@ -220,7 +220,7 @@ def test_an_order_for_an_older_generation_takes_its_references_only(world: World
 def test_a_router_that_is_heard_keeps_idle_sessions(world: World) -> None:
     world.finish(routed_turn(world, 1, 7))
     world.clock.advance(int(1799e9))
-    assert world.cache.heard_router(0.0) == 7
+    assert world.cache.heard_router("e", 0.0) == 7
     world.clock.advance(int(1799e9))
     assert world.cache.sweep() == 0
     world.clock.advance(int(2e9))

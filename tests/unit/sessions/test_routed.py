@@ -1,5 +1,7 @@
 """What a router's orders let go of, what they leave behind, and whose lease it is."""
 
+from typing import Any
+
 from agentcache.errors import Kind
 from agentcache.records import SessionRules
 from agentcache.routed import LAST_PLACEMENT, KnownSession, Parting
@@ -11,12 +13,12 @@ STALE = SessionState.STALE
 S = SessionId("s")
 
 
-def tagged(world: World, generation: int, placement: int = 0, session: str = "s", **tag: bool) -> Ticket:
+def tagged(world: World, generation: int, placement: int = 0, session: str = "s", **tag: Any) -> Ticket:
     return world.request(session, generation=generation, placement=placement, issued=True, **tag)
 
 
-def turn(world: World, generation: int, placement: int = 0, session: str = "s") -> bool:
-    return world.end(world.begin(tagged(world, generation, placement, session)))
+def turn(world: World, generation: int, placement: int = 0, session: str = "s", epoch: str = "") -> bool:
+    return world.end(world.begin(tagged(world, generation, placement, session, epoch=epoch)))
 
 
 def close(world: World, generation: int, session: str = "s") -> Parting:
@@ -272,6 +274,46 @@ def test_the_highest_generation_of_any_tag_or_order_is_known(world: World) -> No
     tagged(world, 8, session="t")
     assert world.registry.routed.highest == 9
     assert LAST_PLACEMENT > 2**62
+
+
+# confirmed once
+
+
+def unconfirmed(world: World) -> list[tuple[str, int, bool]]:
+    told = world.registry.routed.unconfirmed(world.now)
+    return [(one.session, one.generation, one.lost) for one in told]
+
+
+def test_a_session_that_a_tag_makes_known_is_told_once(world: World) -> None:
+    world.registry.routed.epoch = "e"
+    turn(world, 7, epoch="e")
+    turn(world, 7, epoch="e")
+    assert unconfirmed(world) == [(S, 7, False)]
+    turn(world, 7, epoch="e")
+    assert unconfirmed(world) == []
+    turn(world, 8, epoch="e")
+    assert unconfirmed(world) == [(S, 8, False)]
+    moved(world, 8, 1)
+    turn(world, 8, placement=1, epoch="e")
+    assert unconfirmed(world) == [(S, 8, False)]
+
+
+def test_a_tag_of_another_epoch_is_a_reason_to_ask(world: World) -> None:
+    turn(world, 7, epoch="e")
+    assert unconfirmed(world) == [(S, 7, True)]  # nothing was heard of the store yet
+    world.registry.routed.epoch = "e"
+    turn(world, 7, epoch="e")
+    assert unconfirmed(world) == []
+    world.registry.routed.epoch = "f"
+    turn(world, 7, epoch="e")
+    assert unconfirmed(world) == [(S, 7, True)]
+
+
+def test_what_has_ended_or_registers_nothing_needs_no_confirmation(world: World) -> None:
+    turn(world, 7, epoch="e")
+    close(world, 7)
+    turn(world, 7, epoch="f")
+    assert unconfirmed(world) == []
 
 
 # parents that a router names
