@@ -343,10 +343,14 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a heartbeat. `known` False: register again. An `epoch` that is new: offer what you have."""
+    """The answer to a heartbeat. `known` False: register again. An `epoch` that is new: offer what you have.
+
+    `unswept_s` is how long ago a router last swept: one that lives does so all the time.
+    """
 
     known: bool
     epoch: str
+    unswept_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
