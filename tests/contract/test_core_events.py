@@ -66,6 +66,17 @@ def test_every_component_is_told_after_full_and_in_spec_order(drive: Drive) -> N
     assert all((told[name].parent, told[name].tokens) == (None, ()) for name in (SWA, SWA2, MAMBA))
 
 
+def test_a_state_is_named_by_the_page_that_ends_at_it(drive: Drive) -> None:
+    """Stored and removed, however many pages lie before it."""
+    driver, key = drive("M", page=4, grid=3, emit_events=True), pages_of("abcdef", 4)
+    driver.insert(key)
+    full, states = driver.events
+    assert (full.hashes, states.hashes) == (hashes_of(key), hashes_of(key, 12, 24))
+    driver.lock(key)
+    fresh(driver).evict(MAMBA, 1)
+    assert [(event.component, event.hashes) for event in driver.events] == [(MAMBA, hashes_of(key, 12))]
+
+
 def test_a_branch_names_its_parent(drive: Drive) -> None:
     driver, key = drive("SM", page=4, emit_events=True), pages_of("abx", 4)
     driver.insert(pages_of("abc", 4))
