@@ -10,6 +10,7 @@ import aiohttp
 import httpx2
 import pytest
 
+from agentcache.errors import Kind
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import load_tenants
 from tests.routing import Routed, routing
@@ -322,7 +323,7 @@ async def test_10_000_sessions_opened_by_one_key(tmp_path: Any) -> None:
         async with aiohttp.ClientSession(routed.url, headers=acme) as http:
             await asyncio.gather(*(flood(http, first) for first in range(20)))
         assert statuses == {201: 100, 429: 9_900}
-        assert last["error"]["code"] == "session_limit"
+        assert last["error"]["code"] == Kind.SESSION_LIMIT
         assert "acme has 100 open sessions and may have 100" in last["error"]["message"]
         again = await routed.http.post("/v1/sessions", json={"session_id": "s0"}, headers=acme)
         assert again.status_code == 200
