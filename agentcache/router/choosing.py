@@ -4,7 +4,6 @@ Asked ──► wish (binding, same conversation, parent) ──► must it look
                                                         no: by load         none: by fingerprints
 """
 
-import asyncio
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from agentcache.clock import Clock
 from agentcache.errors import CacheError
 from agentcache.router.feed import FeedMode, Feeds
 from agentcache.router.fingerprint import Chain, Fingerprints, chain_of
-from agentcache.router.fleet import REFRESH_S, FleetView, Flight, Roster, WorkerView
+from agentcache.router.fleet import FleetView, Flight, Roster, WorkerView
 from agentcache.router.index import Forecast, PrefixIndex
 from agentcache.router.place import OVERLOADED, Candidate, Choice, Wish, must_look, place
 from agentcache.router.tokenizing import Tokenizing
@@ -176,12 +175,6 @@ class Chooser:
         await self._from.fleet.refresh(store)
         views = self._from.fleet.views()
         await self._from.feeds.sync(view.card for view in views if view.card)
-
-    async def keep_fresh(self, store: Roster, every_s: float = REFRESH_S) -> None:
-        """Refresh until cancelled."""
-        while True:
-            await self.refresh(store)
-            await asyncio.sleep(every_s)
 
     async def close(self) -> None:
         """Stop listening to workers."""

@@ -14,7 +14,6 @@ from agentcache.wire import WorkerCard
 
 PLAIN_SEATS = 8
 """What a server that does not say how many requests it runs at once is taken to run."""
-REFRESH_S = 0.5
 NEWS = 0.2
 """How far one report moves what is believed of others' requests; with three routers 1 left a third of all requests
 waiting beside free seats at 90 % of the capacity, 0.2 leaves one in a hundred."""

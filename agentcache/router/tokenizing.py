@@ -19,9 +19,13 @@ WAIT_S: Final = 0.5
 REST_S: Final = 2.0
 """How long a worker that failed to answer is not asked again."""
 CACHE_TOKENS: Final = 4_000_000
-_CHAT: Final = ("messages", "tools", "tool_choice", "chat_template_kwargs")
-_ROUTES: Final = {"/v1/completions": ("prompt",), "/v1/chat/completions": _CHAT}
-"""The fields that make the prompt, of the requests that `/tokenize` reads."""
+_ROUTES: Final = {
+    "/v1/completions": ("/tokenize", ("prompt",)),
+    "/v1/chat/completions": ("/tokenize", ("messages", "tools", "tool_choice", "chat_template_kwargs")),
+    "/v1/messages": ("/tokenize?for=/v1/messages", ("system", "messages", "tools", "tool_choice")),
+    "/v1/responses": ("/tokenize?for=/v1/responses", ("instructions", "input", "tools", "tool_choice")),
+}
+"""Where the prompt of a route's requests is asked for, and the fields that make it."""
 
 
 class Answer(Protocol):
@@ -68,7 +72,7 @@ class Tokenizing:
         self._wait_s = wait_s
         self._rests_until: dict[str, int] = {}
         self._known: OrderedDict[bytes, array[int]] = OrderedDict()
-        self._known_tokens = 0
+        self.remembered_tokens = 0
         self.counts = TokenizingCounts()
 
     def rests(self, worker: str) -> bool:
@@ -85,24 +89,24 @@ class Tokenizing:
         given = _given(fields)
         if given:
             return given
-        asked = {name: fields.values[name] for name in _ROUTES.get(route, ()) if fields.has(name)}
-        body = _written(asked)
+        path, names = _ROUTES.get(route, ("", ()))
+        body = _written({name: fields.values[name] for name in names if fields.has(name)})
         if len(body) <= (view.card.grid_tokens if view.card else 0):
             return array("I")
-        name = hashlib.sha256(f"{view.models}\n".encode() + body).digest()
+        name = hashlib.sha256(f"{view.models}\n{path}\n".encode() + body).digest()
         if name in self._known:
             self.counts.from_cache += 1
             self._known.move_to_end(name)
             return self._known[name]
-        found = await self._asked(view, body)
+        found = await self._asked(view, path, body)
         self._remember(name, found)
         return found
 
-    async def _asked(self, view: WorkerView, body: bytes) -> "array[int]":
+    async def _asked(self, view: WorkerView, path: str, body: bytes) -> "array[int]":
         self.counts.asked += 1
         try:
             async with asyncio.timeout(self._wait_s):
-                answer = await self._post(f"{view.url}/tokenize", body, self._headers, self._wait_s)
+                answer = await self._post(f"{view.url}{path}", body, self._headers, self._wait_s)
             if answer.status == 200:
                 return array("I", msgspec.json.decode(answer.body, type=_Tokenized).tokens)
             if answer.status < 500 and answer.status not in (401, 404):
@@ -114,13 +118,13 @@ class Tokenizing:
         return array("I")
 
     def _remember(self, name: bytes, tokens: "array[int]") -> None:
-        if not 0 < len(tokens) <= CACHE_TOKENS:
+        if name in self._known or not 0 < len(tokens) <= CACHE_TOKENS:
             return
         self._known[name] = tokens
-        self._known_tokens += len(tokens)
-        while self._known_tokens > CACHE_TOKENS:
+        self.remembered_tokens += len(tokens)
+        while self.remembered_tokens > CACHE_TOKENS:
             _, oldest = self._known.popitem(last=False)
-            self._known_tokens -= len(oldest)
+            self.remembered_tokens -= len(oldest)
 
 
 def _written(asked: Mapping[str, object]) -> bytes:

@@ -1,6 +1,8 @@
 """`/tokenize` and `/detokenize`, as vLLM has them: the tokens that a request would have, without running it."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,11 +10,14 @@ from starlette.routing import BaseRoute, Route
 
 from agentcache.web.body import parse_object, read_body
 from agentcache.web.fields import Fields
+from agentcache.web.query import read_query
 from agentcache.web.reply import Json, json_response
 from agentcache.web.status import refuse
 from agentcache.worker.chat import read_chat
 from agentcache.worker.completion import read_completion
 from agentcache.worker.context import Worker
+from agentcache.worker.messages import chat_of_messages
+from agentcache.worker.responses import chat_of_response
 
 TOKENIZE = "/tokenize"
 DETOKENIZE = "/detokenize"
@@ -31,8 +36,14 @@ class TokenizeRoutes:
         ]
 
     async def tokenize(self, request: Request) -> Response:
-        """`{prompt}`, or `{messages, tools?, add_generation_prompt?}` → `{count, max_model_len, tokens}`."""
-        tokens = await asyncio.to_thread(prompt_tokens, self._worker, await self._fields(request))
+        """`{prompt}`, or `{messages, tools?, add_generation_prompt?}` → `{count, max_model_len, tokens}`.
+
+        With `?for=ROUTE` the body is one of that route's requests.
+        """
+        translate = _translation(read_query(request).get("for", ""))
+        tokens = await asyncio.to_thread(
+            lambda fields: prompt_tokens(self._worker, translate(fields)), await self._fields(request)
+        )
         said: Json = {
             "count": len(tokens),
             "max_model_len": self._worker.info.context_tokens,
@@ -48,6 +59,25 @@ class TokenizeRoutes:
 
     async def _fields(self, request: Request) -> Fields:
         return parse_object(await read_body(request.scope, request.receive, self._worker.body_limit_bytes))
+
+
+def _translation(route: str) -> Callable[[Fields], Fields]:
+    """From a route's requests to the chats that they mean. Errors: BAD_REQUEST for a route that generates nothing."""
+    if route not in TRANSLATIONS:
+        raise refuse(f"for must be one of {', '.join(filter(None, TRANSLATIONS))}", "for")
+    return TRANSLATIONS[route]
+
+
+def _of_messages(fields: Fields) -> Fields:
+    """How much may be generated changes no prompt."""
+    return chat_of_messages(Fields({"max_tokens": 1, **fields.values}))
+
+
+TRANSLATIONS: Final[dict[str, Callable[[Fields], Fields]]] = {
+    "": lambda fields: fields,
+    "/v1/messages": _of_messages,
+    "/v1/responses": chat_of_response,
+}
 
 
 def prompt_tokens(worker: Worker, fields: Fields) -> tuple[int, ...]:

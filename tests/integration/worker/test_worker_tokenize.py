@@ -44,6 +44,36 @@ async def test_a_chat_has_the_tokens_that_it_is_served_with(
     assert repeated["usage"]["prompt_tokens_details"]["cached_tokens"] == (said["count"] - 1) // 32 * 32 > 0
 
 
+@pytest.mark.parametrize(
+    ("route", "body", "limit"),
+    [
+        (
+            "/v1/messages",
+            {"system": "You fix bugs.", "messages": [{"role": "user", "content": "hi"}]},
+            "max_tokens",
+        ),
+        (
+            "/v1/responses",
+            {"instructions": "You fix bugs.", "input": "the parser fails"},
+            "max_output_tokens",
+        ),
+    ],
+)
+async def test_requests_of_other_routes_have_the_tokens_that_they_are_served_with(
+    client: httpx2.AsyncClient, route: str, body: dict[str, Any], limit: str
+) -> None:
+    said = (await client.post(f"/tokenize?for={route}", json=body)).json()
+    answer = (await client.post(route, json={**body, limit: 1})).json()
+    usage = answer["usage"]
+    kept = usage.get("cache_read_input_tokens", 0) + usage.get("cache_creation_input_tokens", 0)
+    assert usage["input_tokens"] + (kept if route == "/v1/messages" else 0) == said["count"]
+
+
+async def test_a_route_that_generates_nothing_has_no_prompt(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/tokenize?for=/v1/models", json={})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "for")
+
+
 async def test_a_text_and_token_ids(client: httpx2.AsyncClient, worker: Worker) -> None:
     said = await tokenized(client, prompt="the parser fails")
     assert tuple(said["tokens"]) == worker.tokenizer.encode("the parser fails")

@@ -312,19 +312,6 @@ async def test_the_mode_is_told() -> None:
 
 
 @pytest.mark.asyncio
-async def test_keeping_fresh_ends_when_it_is_cancelled() -> None:
-    async with Table(card_of("a")) as table:
-        task = asyncio.create_task(table.chooser.keep_fresh(table.roster, every_s=0))
-        table.roster.hear(card_of("b"))
-        async with asyncio.timeout(5):
-            while not table.fleet.find("b"):
-                await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled()
-
-
-@pytest.mark.asyncio
 async def test_a_model_that_is_no_text_is_none() -> None:
     async with Table(card_of("a")) as table:
         assert (await table.ask(body={"model": 7})).worker == "a"

@@ -66,6 +66,27 @@ async def test_what_makes_the_prompt_is_sent_and_nothing_else() -> None:
     assert asked.sent[0][1] == {"prompt": "a longer text"}
 
 
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/messages", {"system": "be good", "messages": [], "tools": [{"name": "shell"}]}),
+        ("/v1/responses", {"instructions": "be good", "input": "hello"}),
+    ],
+)
+@pytest.mark.asyncio
+async def test_other_routes_are_asked_for_in_their_own_shape(route: str, body: dict[str, Any]) -> None:
+    asked = Asked()
+    await asking(asked).tokens(VIEW, route, Fields({**body, "max_tokens": 9, "stream": True}))
+    assert asked.sent[0][:2] == (f"http://127.0.0.1/a/tokenize?for={route}", body)
+
+
+@pytest.mark.asyncio
+async def test_one_prompt_asked_by_many_at_once_is_kept_once() -> None:
+    ask = asking(Asked())
+    await asyncio.gather(*(ask.tokens(VIEW, CHAT, HELLO) for _ in range(20)))
+    assert len(await ask.tokens(VIEW, CHAT, HELLO)) == ask.remembered_tokens == 3
+
+
 @pytest.mark.asyncio
 async def test_the_same_prompt_is_asked_once() -> None:
     asked = Asked()
@@ -89,8 +110,7 @@ async def test_a_prompt_of_tokens_is_known_already() -> None:
 @pytest.mark.parametrize(
     ("route", "body"),
     [
-        ("/v1/messages", {"messages": [{"role": "user", "content": "hello"}]}),
-        ("/v1/responses", {"input": "hello hello"}),
+        ("/v1/models", {"messages": [{"role": "user", "content": "hello"}]}),
         (CHAT, {}),
         (CHAT, {"messages": NESTED}),
     ],
