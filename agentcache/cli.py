@@ -14,6 +14,7 @@ import click
 
 from agentcache.command_line import HELP, resolve_said, run_command, settings_options
 from agentcache.config import WORKER, Settings, without_password
+from agentcache.router.settings import ROUTER, RouterSettings
 
 POSITIVE = click.IntRange(min=1)
 NATURAL = click.IntRange(min=0)
@@ -35,14 +36,32 @@ def cli() -> None:
 
 
 @cli.command()
+@click.option("--with-router", is_flag=True, help="start a session router beside the worker, and join it")
+@click.option("--router-port", type=POSITIVE, default=8000, show_default=True, help="of that router")
 @settings_options(Settings)
-def serve(file: Path | None, **flags: Any) -> None:
+def serve(file: Path | None, with_router: bool, router_port: int, **flags: Any) -> None:
     """Start a worker: OpenAI-compatible HTTP over a model.
 
     Every option is also a setting, AGENTCACHE_PORT in the environment or `port` in agentcache.toml; what is said
     here goes first. `agentcache config` shows where each value comes from.
     """
-    _start("agentcache.worker.serve:serve", resolve_said(WORKER, file, flags).settings)
+    settings = resolve_said(WORKER, file, flags).settings
+    if with_router:
+        _start("agentcache.worker.with_router:serve_with_router", settings, router_port)
+    _start("agentcache.worker.serve:serve", settings)
+
+
+@cli.command()
+@click.option("--forget-sessions", is_flag=True, help="delete every session in the store first")
+@settings_options(RouterSettings)
+def router(file: Path | None, forget_sessions: bool, **flags: Any) -> None:
+    """Start a session router: one address for agents, in front of workers that cache their sessions.
+
+    Every option is also a setting, AGENTCACHE_ROUTER_PORT in the environment or `port` below [router] in
+    agentcache.toml; what is said here goes first. The command agentcache-router does the same.
+    """
+    settings = resolve_said(ROUTER, file, flags).settings
+    _start("agentcache.router.serve:serve", settings, forget=forget_sessions)
 
 
 @cli.command()

@@ -16,16 +16,19 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
 from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
 
 START_NS = 5_000_000_000
 STOP_S = 10.0
+KILL_S = 5.0
+"""After that, when we are not there to kill it, the shell does."""
 PAUSE_S = 0.003
 PING_S = 0.25
 LOG_BYTES = 1 << 20
@@ -35,10 +38,11 @@ FIRST_HIGH_DESCRIPTOR = 10  # those below are the shell's to name
 # `server` is a child of the shell, so its number is nobody else's before `wait`. The last TERM goes to the reader of
 # the pipe and to its sleep; the shell is spared, to say how the server ended.
 GUARD = """
+patience=$1; shift
 exec 3<&0 </dev/null
 "$@" 3<&- & server=$!
 exec 2>/dev/null
-{ while read -r _; do :; done; kill -TERM $server; sleep 15; kill -KILL $server; } <&3 &
+{ while read -r _; do :; done; kill -TERM $server; sleep $patience; kill -KILL $server; } <&3 &
 exec 3<&-
 wait $server; code=$?
 trap '' TERM; kill -TERM 0
@@ -47,21 +51,31 @@ exit $code
 
 
 class GuardedProcess:
-    """A server process that ends when this process does. Its output is appended to `log`.
+    """A process that ends when this process does. Its output is appended to `log`; None: it goes where ours goes.
 
     Caller  does not fork without exec (multiprocessing's "fork"): the child would hold the pipe, and keep the server
     """
 
-    def __init__(self, command: Sequence[str], log: Path, keep: Sequence[int] = ()) -> None:
-        """Start `command`. The descriptors in `keep`, from 10 on, stay open until it is gone."""
-        if log.exists() and log.stat().st_size > LOG_BYTES:
-            log.unlink()
-        with log.open("ab") as output:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path | None,
+        keep: Sequence[int] = (),
+        environ: Mapping[str, str] | None = None,
+        stop_s: float = STOP_S,
+    ) -> None:
+        """Start `command`. The descriptors in `keep`, from 10 on, stay open until it is gone.
+
+        `stop_s`: how long it may take to end before it is killed. `environ` None: our environment.
+        """
+        self._stop_s = stop_s
+        with _appending(log) as output:
             self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", GUARD, "agentcache-server", *command],
+                ["/bin/sh", "-c", GUARD, "agentcache-server", str(round(stop_s + KILL_S)), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
+                env=environ,
                 pass_fds=keep,
                 start_new_session=True,  # a Ctrl-C is for us
                 umask=0o077,
@@ -71,15 +85,31 @@ class GuardedProcess:
     def alive(self) -> bool:
         return self._shell.poll() is None
 
-    def stop(self) -> None:
-        """End the server and wait until it is gone; one that does not listen is killed. Idempotent."""
+    def end(self) -> None:
+        """Ask it to end, and wait for nothing."""
         if self._shell.stdin:
             self._shell.stdin.close()
+
+    def stop(self) -> None:
+        """End it and wait until it is gone; one that does not listen is killed. Idempotent."""
+        self.end()
         try:
-            self._shell.wait(STOP_S)
+            self._shell.wait(self._stop_s)
         except subprocess.TimeoutExpired:
             os.killpg(self._shell.pid, signal.SIGKILL)
             self._shell.wait()
+
+
+@contextlib.contextmanager
+def _appending(log: Path | None) -> Iterator[BinaryIO | None]:
+    """A log to write to, emptied where it has grown long."""
+    if not log:
+        yield None
+        return
+    if log.exists() and log.stat().st_size > LOG_BYTES:
+        log.unlink()
+    with log.open("ab") as output:
+        yield output
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class Background:
         try:
             yield
         finally:
+            await router.active.idle(ENDINGS_S)
             await router.endings.drained(ENDINGS_S)
             for loop in loops:
                 loop.cancel()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
+from agentcache.router.active import Active
 from agentcache.router.choosing import Chooser
 from agentcache.router.closing import Closer
 from agentcache.router.endings import Endings
@@ -39,6 +40,7 @@ class Router:
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
     jitter: Callable[[], float]
+    active: Active = field(default_factory=Active)
     metrics: RouterMetrics = field(default_factory=RouterMetrics)
     draining: bool = False
 

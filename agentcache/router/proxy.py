@@ -35,6 +35,7 @@ class ProxyEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         relay = Relay(send)
         facts = Facts(self._route.path, self._router.clock.now_ns(), request_id=self._router.new_id())
+        self._router.active.begin()
         try:
             self._router.require_open()
             headers: RawHeaders = [(name.lower(), value) for name, value in scope["headers"]]
@@ -52,6 +53,7 @@ class ProxyEndpoint:
         except CacheError as error:
             await self._fail(error, relay, facts)
         finally:
+            self._router.active.end()
             self._tell(facts)
 
     def _request(

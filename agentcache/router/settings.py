@@ -13,7 +13,7 @@ UpstreamKind = Literal["openai", "sglang", "vllm"]
 UPSTREAM_KINDS: tuple[UpstreamKind, ...] = ("openai", "sglang", "vllm")
 DEFAULT_DIR = "~/.cache/agentcache/router"
 _HTTP = re.compile(r"https?://[^/\s?#]+(/[^\s?#]*)?$")
-_REDIS = re.compile(r"(rediss?://|unix://).")
+_REDIS = re.compile(r"(rediss?(\+cluster)?://|unix://).")
 
 
 class PlainUpstream(NamedTuple):
@@ -35,7 +35,8 @@ class RouterSettings(BaseModel):
         default="", description=f"folder of the embedded Valkey and the secret; without one {DEFAULT_DIR}"
     )
     redis_url: str = Field(
-        default="", description="redis:// or unix:// for the sessions; without one a Valkey of our own"
+        default="",
+        description="redis://, unix:// or redis+cluster:// for the sessions; without one a Valkey of our own",
     )
     secret_file: str = Field(
         default="", description="file with the secret that tags are signed with; in router_dir it is made"
@@ -144,7 +145,7 @@ def _plain(named: str) -> PlainUpstream:
 def _faults(settings: RouterSettings) -> Iterator[str]:
     """What was said that does not go together. No fault shows the URL: it may hold a password."""
     if settings.redis_url and not _REDIS.match(settings.redis_url):
-        yield "redis_url must look like redis://HOST:PORT/DB (or rediss://, unix://PATH)"
+        yield "redis_url must look like redis://HOST:PORT/DB (or rediss://, unix://PATH, redis+cluster://)"
     if settings.redis_url and not settings.secret_file:
         yield "with redis_url the workers are elsewhere: name the file of the common secret in secret_file"
     if settings.secret_file and not settings.redis_url:

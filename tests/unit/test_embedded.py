@@ -165,13 +165,12 @@ def test_server_that_crashed_is_started_again(tmp_path: Path) -> None:
     server.close()
 
 
-def test_process_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "STOP_S", 0.05)
+def test_process_that_does_not_listen_is_killed(tmp_path: Path) -> None:
     stubborn = (
         "import os, signal; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); signal.pause()"
     )
     log = tmp_path / "log"
-    process = GuardedProcess([sys.executable, "-c", stubborn], log)
+    process = GuardedProcess([sys.executable, "-c", stubborn], log, stop_s=0.05)
     until(lambda: log.read_text().endswith("\n"))
     process.stop()
     assert not process.alive

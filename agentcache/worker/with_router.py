@@ -1,0 +1,86 @@
+"""`agentcache serve --with-router`: a router of our own beside the worker, which ends when the worker does."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from agentcache.config import Settings
+from agentcache.embedded import STOP_S, GuardedProcess
+from agentcache.errors import CacheError, Kind
+from agentcache.router.settings import DEFAULT_DIR
+from agentcache.worker.serve import serve
+
+START_S: Final = 30.0
+LOOK_S: Final = 0.05
+MARGIN_S: Final = 5.0
+
+
+def serve_with_router(
+    settings: Settings,
+    router_port: int,
+    environ: Mapping[str, str] = os.environ,
+    run: Callable[[Settings], int] = serve,
+) -> int:
+    """Start a router, join it, serve; the exit code is the worker's.
+
+    The router's own settings come from its variables and its table in the settings file, but for its port and for where
+    the sessions are, which both share.
+
+    Errors   CacheError(BAD_CONFIG): a router that does not start says why on stderr; as `serve`
+    """
+    if not router_port:
+        raise CacheError(Kind.BAD_CONFIG, "--router-port must be a port that clients know, not 0")
+    joined = settings if settings.redis_url else settings.model_copy(update={"router_dir": _folder(settings)})
+    command = [sys.executable, "-m", "agentcache.router.command", "--port", str(router_port)]
+    command += [
+        "--host",
+        settings.host,
+        "--log-format",
+        settings.log_format,
+        "--log-level",
+        settings.log_level,
+    ]
+    router = GuardedProcess(
+        command, None, environ={**environ, **_told(joined)}, stop_s=max(STOP_S, settings.grace_s + MARGIN_S)
+    )
+    try:
+        _until_it_answers(router, settings.host, router_port)
+        return run(joined)
+    finally:
+        router.stop()
+
+
+def _folder(settings: Settings) -> str:
+    return settings.router_dir or str(Path(DEFAULT_DIR).expanduser())
+
+
+def _told(settings: Settings) -> dict[str, str]:
+    """Where the sessions are, told in the environment: a URL may hold a password."""
+    told = {
+        "AGENTCACHE_ROUTER_DIR": settings.router_dir,
+        "AGENTCACHE_ROUTER_REDIS_URL": settings.redis_url,
+        "AGENTCACHE_ROUTER_SECRET_FILE": settings.secret_file,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _until_it_answers(router: GuardedProcess, host: str, port: int) -> None:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    url = f"http://[{reachable}]:{port}/health" if ":" in reachable else f"http://{reachable}:{port}/health"
+    for _ in range(round(START_S / LOOK_S)):
+        if not router.alive:
+            break
+        try:
+            urlopen(url, timeout=1).close()
+            return
+        except (URLError, OSError):
+            time.sleep(LOOK_S)
+    raise CacheError(
+        Kind.BAD_CONFIG,
+        f"the router on port {port} did not start; it says why above. Choose another with --router-port",
+    )
