@@ -191,3 +191,12 @@ async def test_a_worker_that_computes_takes_no_output(shared_worker: Worker, fie
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, f"agentcache.{field}")
     assert "--engine accounting" in answer.json()["error"]["message"]
     assert model["agentcache"]["engine"] == "transformers"
+
+
+@pytest.mark.asyncio
+async def test_the_other_apis_are_told_as_well(client: httpx2.AsyncClient) -> None:
+    told = {"model": "any", "agentcache": {"output": "as told"}}
+    claude = {**told, "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+    said = (await client.post("/v1/messages", json=claude)).json()["content"][0]["text"]
+    answer = (await client.post("/v1/responses", json={**told, "input": "hi"})).json()
+    assert said == answer["output"][0]["content"][0]["text"] == "as told"
