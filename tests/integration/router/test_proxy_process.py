@@ -1,0 +1,201 @@
+"""The router as a process: its banner and exit codes, several behind one port, what it leaves behind when it dies,
+and real workers that join it."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from agentcache import wire
+from tests.processes import all_gone, children, running
+from tests.routing import DONE, Call, Upstream, begin_stream, plain_answer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
+ACCOUNTING = ("serve", "--port", "0", "--engine", "accounting")
+
+
+def router(folder: Path, *more: str) -> tuple[str, ...]:
+    return ("router", "--port", "0", "--router-dir", str(folder / "router"), *more)
+
+
+async def test_a_router_says_what_clients_set_and_ends_with_its_server_on_sigterm(tmp_path: Path) -> None:
+    async with running(*router(tmp_path)) as started, httpx2.AsyncClient(base_url=started.url) as http:
+        assert f"OPENAI_BASE_URL={started.url}/v1" in started.banner
+        assert f"agentcache serve --router-dir {tmp_path / 'router'}" in started.banner
+        assert (await http.get("/health")).json() == {"status": "ok"}
+        assert (await http.get("/ready")).status_code == 503
+        below = children(started.process.pid)
+        assert below
+        started.process.send_signal(signal.SIGTERM)
+        assert await started.ended() == 0
+        await all_gone(below)
+    assert (tmp_path / "router" / "secret").stat().st_mode & 0o777 == 0o600
+
+
+async def test_sigterm_lets_streams_end_and_takes_no_new_work(tmp_path: Path) -> None:
+    step = asyncio.Event()
+
+    async def halfway(call: Call) -> None:
+        await begin_stream(call)
+        await call.chunk(b"data: 1\n\n")
+        await step.wait()
+        await call.chunk(DONE)
+        await call.chunk(b"")
+
+    async with (
+        Upstream(halfway).serving() as upstream,
+        running(*router(tmp_path, "--upstream", f"openai={upstream.url}", "--grace-s", "20")) as started,
+        httpx2.AsyncClient(base_url=started.url) as http,
+    ):
+        async with http.stream("POST", "/v1/completions", json={"stream": True}) as answer:
+            parts = answer.aiter_raw()
+            assert await anext(parts) == b"data: 1\n\n"
+            started.process.send_signal(signal.SIGTERM)
+            while (await http.get("/ready")).json()["error"]["code"] != "shutting_down":
+                pass
+            refused = await http.post("/v1/completions", json={})
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            step.set()
+            assert b"".join([part async for part in parts]) == DONE
+        assert await started.ended() == 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+async def test_several_processes_share_the_port_and_end_with_the_first(
+    tmp_path: Path, sent: signal.Signals
+) -> None:
+    async with (
+        Upstream(plain_answer).serving() as upstream,
+        running(*router(tmp_path, "--workers", "2", "--upstream", f"openai={upstream.url}")) as started,
+    ):
+        generations = set()
+        for _ in range(12):
+            async with httpx2.AsyncClient(base_url=started.url, timeout=20) as http:
+                answer = await http.post("/v1/completions", json={}, headers={"x-session-id": "s"})
+                assert answer.status_code == 200
+                generations.add(answer.headers[wire.GENERATION])
+        assert len(generations) == 1
+        async with httpx2.AsyncClient(base_url=started.url, timeout=20) as http:
+            counted = (await http.get("/metrics")).text
+        assert 'agentcache_router_requests_total{route="/v1/completions",status="200"} 12.0' in counted
+        below = children(started.process.pid)
+        started.process.send_signal(sent)
+        assert await started.ended() == (0 if sent is signal.SIGTERM else -sent)
+        await all_gone(below)
+
+
+async def test_sessions_outlive_a_killed_router_unless_it_is_told_to_forget_them(tmp_path: Path) -> None:
+    async with Upstream(plain_answer).serving() as upstream:
+        seen = []
+        for more in ((), (), ("--forget-sessions",)):
+            async with (
+                running(*router(tmp_path, "--upstream", f"openai={upstream.url}", *more)) as started,
+                httpx2.AsyncClient(base_url=started.url, timeout=20) as http,
+            ):
+                answer = await http.post("/v1/completions", json={}, headers={"x-session-id": "s"})
+                seen.append(int(answer.headers[wire.GENERATION]))
+                await http.get("/v1/sessions")
+                await asyncio.to_thread(_written, tmp_path / "router")
+                below = children(started.process.pid)
+                started.process.kill()
+                await started.ended()
+                await all_gone(below)
+    assert seen[0] == seen[1] < seen[2]
+
+
+def _written(folder: Path) -> None:
+    """Wait until the server has written its log to disk, which it does each second."""
+    logs = list(folder.glob("appendonlydir/*.incr.aof"))
+    assert logs
+    while not any(b"ac:" in log.read_bytes() for log in logs):
+        pass
+
+
+async def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+    async with Upstream().serving() as other:
+        port = other.url.rsplit(":")[-1]
+        for more in ((), ("--workers", "2")):
+            words = ("-m", "agentcache", *router(tmp_path, *more, "--port", port))
+            process = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=PIPE)
+            said = (await process.communicate())[1].decode()
+            assert process.returncode == 2
+            assert f"port {port}" in said
+            assert "Traceback" not in said
+
+
+async def test_workers_join_a_router_and_sessions_live_through_it(tmp_path: Path) -> None:
+    joined = ("--router-dir", str(tmp_path / "router"))
+    async with (
+        running(*router(tmp_path)) as started,
+        running(*ACCOUNTING, *joined) as one,
+        running(*ACCOUNTING, *joined) as two,
+        openai.AsyncOpenAI(base_url=f"{started.url}/v1", api_key="none") as client,
+        httpx2.AsyncClient(base_url=started.url, timeout=20) as http,
+    ):
+        await _until_workers(http, 2)
+        said: list[Any] = [{"role": "user", "content": "the parser gets bytes where it wants text; " * 40}]
+        workers, cached = set(), []
+        for _ in range(3):
+            raw = await client.chat.completions.with_raw_response.create(
+                model="any", messages=said, max_tokens=4, extra_headers={"x-agentcache-session": "agent"}
+            )
+            answer = raw.parse()
+            workers.add(raw.headers[wire.WORKER])
+            assert raw.headers[wire.STATE] == "open"
+            details = answer.usage.prompt_tokens_details if answer.usage else None
+            cached.append((details.cached_tokens if details else None) or 0)
+            said += [
+                {"role": "assistant", "content": answer.choices[0].message.content or ""},
+                {"role": "user", "content": "go on"},
+            ]
+        assert len(workers) == 1
+        assert cached[0] == 0 < cached[1]
+        direct = await http.post(f"{one.url}/v1/completions", json={"prompt": "hi"})
+        assert direct.status_code == 401
+        closed = (await http.delete("/v1/sessions/agent")).json()
+        assert closed["state"] == "closed"
+        late = await http.post(
+            "/v1/completions",
+            json={"prompt": "hi", "max_tokens": 2},
+            headers={"x-agentcache-session": "agent"},
+        )
+        assert (late.status_code, late.headers[wire.STATE]) == (200, "closed")
+        victim = one if workers == {one.url.removeprefix("http://")} else two
+        victim.process.kill()
+        again = await http.post(
+            "/v1/completions",
+            json={"prompt": "hi", "max_tokens": 2},
+            headers={"x-agentcache-session": "next"},
+        )
+        assert again.status_code == 200
+
+
+async def _until_workers(http: httpx2.AsyncClient, count: int) -> None:
+    async with asyncio.timeout(20):
+        while (await http.get("/ready")).json().get("workers") != count:
+            await asyncio.sleep(0)
+
+
+async def test_a_worker_brings_its_own_router_and_takes_it_along(tmp_path: Path) -> None:
+    async with Upstream().serving() as free:
+        port = free.url.rsplit(":")[-1]
+    words = (*ACCOUNTING, "--with-router", "--router-port", port, "--router-dir", str(tmp_path / "router"))
+    async with (
+        running(*words, listens=2) as started,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
+    ):
+        await _until_workers(http, 1)
+        answer = await http.post(
+            "/v1/completions", json={"prompt": "hi", "max_tokens": 2}, headers={"x-session-id": "s"}
+        )
+        assert (answer.status_code, answer.headers[wire.STATE]) == (200, "open")
+        below = children(started.process.pid)
+        started.process.send_signal(signal.SIGTERM)
+        assert await started.ended() == 0
+        await all_gone(below)
