@@ -77,7 +77,8 @@ def build_cache(
     """
     for fault in _faults(config, pool_slots, tiers, core):
         raise CacheError(Kind.BAD_CONFIG, fault)
-    config = replace(config, emit_events=tiers.events.listening)
+    if tiers.events.listening:
+        config = replace(config, emit_events=True)
     sizes = {TierName.DEVICE: pool_slots, TierName.HOST: tiers.host_slots}
     names = [PoolName(spec.name, tier) for tier in config.tiers for spec in config.specs]
     pools = {name: SlotPool(name, sizes[name.tier][name.component]) for name in names}

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from agentcache.build import build_cache
+from agentcache.build import Tiers, build_cache
 from agentcache.cache import Prompt
 from agentcache.clock import ManualClock
 from agentcache.errors import CacheError, Kind
+from agentcache.events import NullEvents
 from agentcache.keys import Namespace
 from agentcache.records import SessionRules
 from agentcache.tree.api import CoreConfig
@@ -22,6 +23,8 @@ from agentcache.types import (
     NO_SLOTS,
     SWA,
     ComponentName,
+    Event,
+    EventKind,
     SessionId,
     SessionTag,
     TierName,
@@ -47,6 +50,26 @@ def test_build_gives_an_empty_cache_over_its_pools() -> None:
     }
     assert {use.pool.tier for use in uses} == {TierName.DEVICE}
     assert cache.config is CONFIG
+
+
+class Heard(NullEvents):
+    """Keeps what it is told."""
+
+    listening = True
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def publish(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_whoever_listens_is_told_and_for_nobody_there_are_no_events() -> None:
+    heard = Heard()
+    cache = build_cache(CONFIG, SLOTS, ManualClock(), CORE, tiers=Tiers(events=heard))
+    assert cache.config == replace(CONFIG, emit_events=True)
+    cache.flush()
+    assert [(event.kind, event.tier) for event in heard.events] == [(EventKind.CLEARED, TierName.DEVICE)]
 
 
 def test_build_passes_the_rules_of_sessions_on() -> None:
