@@ -16,6 +16,7 @@ from agentcache.router.tenants import (
     load_tenants,
 )
 from agentcache.web.headers import RequestHeaders
+from tests.house.source import ROOT
 
 ACME, BETA = "sk-acme-0001", "sk-beta-0001"
 DIGEST = hashlib.sha256(BETA.encode()).hexdigest()
@@ -210,3 +211,11 @@ def test_an_admin_key_that_is_none(tmp_path: Path, written: str | None) -> None:
     with pytest.raises(CacheError) as caught:
         load_tenants("", "", str(file))
     assert caught.value.kind is Kind.BAD_CONFIG
+
+
+def test_the_page_shows_a_file_that_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "router.md").read_text(encoding="utf-8")
+    tenants = from_text(tmp_path, page.split("```toml\n")[1].split("```")[0])
+    assert tenants.names == ("acme", "beta")
+    assert tenants.authenticate(bearer("sk-beta-0001")) == Tenant("beta", SESSION_LIMIT)
+    assert tenants.authenticate(bearer("test")) == tenants.authenticate(bearer(ACME))
