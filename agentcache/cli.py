@@ -18,6 +18,7 @@ from agentcache.router.settings import ROUTER, RouterSettings
 
 POSITIVE = click.IntRange(min=1)
 NATURAL = click.IntRange(min=0)
+PORT = click.IntRange(0, 65535)
 
 
 def _start(target: str, *arguments: object, **options: object) -> None:
@@ -37,7 +38,9 @@ def cli() -> None:
 
 @cli.command()
 @click.option("--with-router", is_flag=True, help="start a session router beside the worker, and join it")
-@click.option("--router-port", type=POSITIVE, default=8000, show_default=True, help="of that router")
+@click.option(
+    "--router-port", type=PORT, default=8000, show_default=True, help="of that router; 0: a free one"
+)
 @settings_options(Settings)
 def serve(file: Path | None, with_router: bool, router_port: int, **flags: Any) -> None:
     """Start a worker: OpenAI-compatible HTTP over a model.

@@ -16,8 +16,8 @@ from agentcache import wire
 from agentcache.clock import ManualClock
 from agentcache.errors import CacheError, Kind
 from agentcache.router.app import create_app
-from agentcache.router.assembly import World, make_router
-from agentcache.router.context import Router
+from agentcache.router.assembly import make_router
+from agentcache.router.context import Router, World
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import Tenants, load_tenants
 from agentcache.store.api import Opening, SessionRef, StoreRules

@@ -1,13 +1,9 @@
 """Puts a router together from its parts; the only place that chooses them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from agentcache.clock import Clock
 from agentcache.router.bindings import Bindings
 from agentcache.router.choosing import Chooser, Sources
 from agentcache.router.closing import Closer
-from agentcache.router.context import Router
+from agentcache.router.context import Router, World
 from agentcache.router.endings import Endings
 from agentcache.router.feed import Feeds
 from agentcache.router.fleet import FleetView
@@ -22,16 +18,6 @@ from agentcache.router.tokenizing import Tokenizing
 from agentcache.router.upstream import Upstreams
 from agentcache.store.api import Store, StoreRules
 from agentcache.wire import TagSigner
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What a router has from outside: time, and what is random. `now_ms` is Unix time."""
-
-    clock: Clock
-    now_ms: Callable[[], int]
-    new_id: Callable[[], str]
-    jitter: Callable[[], float]
 
 
 def store_rules(settings: RouterSettings) -> StoreRules:
@@ -70,14 +56,9 @@ def make_router(
         closer=closer,
         upstream=upstream,
         standings=standings,
-        store_state=state,
         endings=endings,
         settings=settings,
-        router_id=router_id,
-        clock=world.clock,
-        now_ms=world.now_ms,
-        new_id=world.new_id,
-        jitter=world.jitter,
+        world=world,
         metrics=metrics or RouterMetrics(),
     )
 

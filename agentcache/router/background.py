@@ -26,7 +26,7 @@ class Background:
         """From the first look at the workers to the last word to the store."""
         router = self._router
         await self._looked()
-        sweeper = Sweeper(router.store, router.closer, router.jitter, every_s=router.settings.sweep_s)
+        sweeper = Sweeper(router.store, router.closer, router.world.jitter, every_s=router.settings.sweep_s)
         loops = [asyncio.ensure_future(each) for each in (self._look(), router.closer.run(), sweeper.run())]
         for loop in loops:
             loop.add_done_callback(_must_not_end)

@@ -19,10 +19,20 @@ from agentcache.store.api import Store
 from agentcache.wire import TagSigner
 
 
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a router has from outside. `clock` measures, `now_ms` is Unix time for tags; `new_id` makes ids, `jitter`
+    numbers in [0, 1)."""
+
+    clock: Clock
+    now_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    jitter: Callable[[], float]
+
+
 @dataclass(slots=True)
 class Router:
-    """One router process. `now_ms` is Unix time for tags and the store, `clock` measures; `new_id` makes ids, `jitter`
-    numbers in [0, 1)."""
+    """One router process."""
 
     store: Store
     signer: TagSigner
@@ -32,17 +42,24 @@ class Router:
     closer: Closer
     upstream: Upstreams
     standings: Standings
-    store_state: StoreState
     endings: Endings
     settings: RouterSettings
-    router_id: str
-    clock: Clock
-    now_ms: Callable[[], int]
-    new_id: Callable[[], str]
-    jitter: Callable[[], float]
+    world: World
     active: Active = field(default_factory=Active)
     metrics: RouterMetrics = field(default_factory=RouterMetrics)
     draining: bool = False
+
+    @property
+    def clock(self) -> Clock:
+        return self.world.clock
+
+    def new_id(self) -> str:
+        return self.world.new_id()
+
+    @property
+    def store_state(self) -> StoreState:
+        """Whether the store is worth asking."""
+        return self.standings.state
 
     def require_open(self) -> None:
         """Errors: CacheError(SHUTTING_DOWN) once the router drains."""

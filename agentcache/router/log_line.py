@@ -6,7 +6,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentcache.router.context import Router
-from agentcache.router.metrics import Facts
+from agentcache.router.metrics import Facts, Times
 from agentcache.router.routes import PASSED
 
 PROBES: Final = frozenset({"/health", "/ready", "/metrics"})
@@ -33,7 +33,7 @@ class LogLine:
         if scope["type"] != "http" or (scope["path"] in _PASSED and scope["method"] == "POST"):
             await self._app(scope, receive, send)
             return
-        facts = Facts(_route(scope["path"]), self._router.clock.now_ns(), method=scope["method"])
+        facts = Facts(_route(scope["path"]), Times(self._router.clock.now_ns()))
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -43,13 +43,13 @@ class LogLine:
         try:
             await self._app(scope, receive, sending)
         finally:
-            self._tell(facts)
+            self._tell(scope["method"], facts)
 
-    def _tell(self, facts: Facts) -> None:
-        total_s = facts.seconds(self._router.clock.now_ns())
+    def _tell(self, method: str, facts: Facts) -> None:
+        total_s = facts.times.seconds(self._router.clock.now_ns())
         self._router.metrics.count(facts)
         log = structlog.get_logger()
-        told = {"method": facts.method, "route": facts.route, "status": facts.status}
+        told = {"method": method, "route": facts.route, "status": facts.status}
         (log.debug if facts.route in PROBES else log.info)(
             "request", **told, total_ms=round(total_s * 1e3, 1)
         )

@@ -5,7 +5,7 @@ asked answers for all.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -23,16 +23,41 @@ _ADDED: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 
 
 @dataclass(slots=True)
-class Facts:
-    """One request, for the log line and the metrics. Times in nanoseconds of the clock, 0: never.
+class Times:
+    """Of one request, in nanoseconds of the clock; 0: never."""
 
-    `source`: which names gave the session. `placed`: why this worker. `session_state`: as answered. Tokens are those
-    of the prompt: the most that any worker could reuse, what was expected of the chosen one, what it did; -1: unknown.
+    arrived_ns: int
+    sent_ns: int = 0
+    first_ns: int = 0
+    ended_ns: int = 0
+
+    def seconds(self, at_ns: int) -> float:
+        """From the arrival; 0 for never."""
+        return (at_ns - self.arrived_ns) / 1e9 if at_ns else 0.0
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Of a prompt: all, the most that any worker could reuse, what was expected of the chosen one, what it did reuse.
+
+    -1: unknown.
+    """
+
+    prompt: int = -1
+    best: int = -1
+    predicted: int = -1
+    cached: int = -1
+
+
+@dataclass(slots=True)
+class Facts:
+    """One request, for the log line and the metrics.
+
+    `source`: which names gave the session. `placed`: why this worker. `session_state`: as answered.
     """
 
     route: str
-    arrived_ns: int
-    method: str = "POST"
+    times: Times
     status: int = 500
     reason: str = ""
     request_id: str = ""
@@ -44,18 +69,8 @@ class Facts:
     session_state: str = ""
     why: str = ""
     attempts: int = 0
-    prompt_tokens: int = -1
-    best_tokens: int = -1
-    predicted_tokens: int = -1
-    cached_tokens: int = -1
-    sent_ns: int = 0
-    first_ns: int = 0
-    ended_ns: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
     answer_bytes: int = 0
-
-    def seconds(self, at_ns: int) -> float:
-        """From the arrival; 0 for never."""
-        return (at_ns - self.arrived_ns) / 1e9 if at_ns else 0.0
 
 
 class RouterMetrics:
@@ -112,19 +127,20 @@ class RouterMetrics:
 
     def _count_tokens(self, facts: Facts) -> None:
         told = {
-            "best": facts.best_tokens,
-            "predicted": facts.predicted_tokens,
-            "delivered": facts.cached_tokens,
+            "best": facts.tokens.best,
+            "predicted": facts.tokens.predicted,
+            "delivered": facts.tokens.cached,
         }
         for what, tokens in told.items():
             self._tokens.labels(what).inc(max(0, tokens))
 
     def _observe(self, facts: Facts) -> None:
-        if facts.sent_ns:
-            self._added.observe(facts.seconds(facts.sent_ns))
-        if facts.first_ns:
-            self._first.observe(facts.seconds(facts.first_ns))
-            self._total.observe(facts.seconds(facts.ended_ns))
+        times = facts.times
+        if times.sent_ns:
+            self._added.observe(times.seconds(times.sent_ns))
+        if times.first_ns:
+            self._first.observe(times.seconds(times.first_ns))
+            self._total.observe(times.seconds(times.ended_ns))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, namespace=NAMESPACE, registry=self._registry)

@@ -94,9 +94,9 @@ class Passing:
         self._worker = chosen.worker
         facts.worker, facts.placed = chosen.worker, chosen.why
         if chosen.prompt_tokens:
-            facts.prompt_tokens = chosen.prompt_tokens
-            facts.predicted_tokens, facts.best_tokens = chosen.predicted_tokens, chosen.best_tokens
-        facts.sent_ns = self._router.clock.now_ns()
+            facts.tokens.prompt = chosen.prompt_tokens
+            facts.tokens.predicted, facts.tokens.best = chosen.predicted_tokens, chosen.best_tokens
+        facts.times.sent_ns = self._router.clock.now_ns()
 
     async def _sent(self, settled: Settled, attempt_id: str) -> Answer | NoAnswer:
         """Send it, and wait for the answer to begin while the worker is alive."""
@@ -196,8 +196,9 @@ class Passing:
         state = answer.header(wire.STATE) if ours else ""
         self._answered(settled, answer, told.get(wire.STATE) or state)
         await self._relay.begin(answer.status, answer_headers(answer.headers, told, ours))
+        times = self._facts.times
         async for chunk in answer.chunks():
-            self._facts.first_ns = self._facts.first_ns or self._router.clock.now_ns()
+            times.first_ns = times.first_ns or self._router.clock.now_ns()
             self._facts.answer_bytes += len(chunk)
             await self._relay.pass_on(chunk)
         registers = settled.standing.referenced and answer.status == HTTPStatus.OK
@@ -213,10 +214,10 @@ class Passing:
         self._router.chooser.learned(settled.chosen)
         cached, prompt = answer.header(wire.CACHED), answer.header(wire.PROMPT)
         if ours and cached.isdigit():
-            facts.cached_tokens = int(cached)
-            self._router.chooser.delivered(settled.chosen, facts.cached_tokens)
+            facts.tokens.cached = int(cached)
+            self._router.chooser.delivered(settled.chosen, facts.tokens.cached)
         if ours and prompt.isdigit():
-            facts.prompt_tokens = int(prompt)
+            facts.tokens.prompt = int(prompt)
 
 
 def _drop(sending: asyncio.Future[Answer | NoAnswer]) -> None:

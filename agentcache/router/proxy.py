@@ -1,5 +1,6 @@
 """The paths that pass through: a raw ASGI application that watches its client, and tells the log one line."""
 
+from dataclasses import asdict
 from typing import Final
 
 import structlog
@@ -10,7 +11,7 @@ from agentcache.errors import CacheError
 from agentcache.router.context import Router
 from agentcache.router.forwarding import REQUEST_ID, header_value
 from agentcache.router.identity import Identity, identify
-from agentcache.router.metrics import Facts
+from agentcache.router.metrics import Facts, Times
 from agentcache.router.passing import Passing
 from agentcache.router.relay import Relay
 from agentcache.router.request import Request
@@ -34,7 +35,8 @@ class ProxyEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         relay = Relay(send)
-        facts = Facts(self._route.path, self._router.clock.now_ns(), request_id=self._router.new_id())
+        times = Times(self._router.clock.now_ns())
+        facts = Facts(self._route.path, times, request_id=self._router.new_id())
         self._router.active.begin()
         try:
             self._router.require_open()
@@ -114,19 +116,11 @@ class ProxyEndpoint:
         await answer_error(relay, error, self._route.error_body, facts.request_id)
 
     def _tell(self, facts: Facts) -> None:
-        facts.ended_ns = self._router.clock.now_ns()
+        facts.times.ended_ns = self._router.clock.now_ns()
         facts.reason = facts.reason or "fault"
         self._router.metrics.count_passed(facts)
-        known = {
-            name: value
-            for name, value in (
-                ("prompt_tokens", facts.prompt_tokens),
-                ("best_tokens", facts.best_tokens),
-                ("predicted_tokens", facts.predicted_tokens),
-                ("cached_tokens", facts.cached_tokens),
-            )
-            if value >= 0
-        }
+        known = {f"{name}_tokens": count for name, count in asdict(facts.tokens).items() if count >= 0}
+        times = facts.times
         structlog.get_logger().info(
             "request",
             route=facts.route,
@@ -143,9 +137,9 @@ class ProxyEndpoint:
             **known,
             answer_bytes=facts.answer_bytes,
             reason=facts.reason,
-            dispatch_ms=round(facts.seconds(facts.sent_ns) * 1e3, 2),
-            first_byte_ms=round(facts.seconds(facts.first_ns) * 1e3, 1),
-            total_ms=round(facts.seconds(facts.ended_ns) * 1e3, 1),
+            dispatch_ms=round(times.seconds(times.sent_ns) * 1e3, 2),
+            first_byte_ms=round(times.seconds(times.first_ns) * 1e3, 1),
+            total_ms=round(times.seconds(times.ended_ns) * 1e3, 1),
         )
 
 

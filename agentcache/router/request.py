@@ -75,7 +75,7 @@ def _tag(router: Router, request: Request, worker: str, standing: Standing, atte
         hints=wire.Hints(identity.strict, identity.superseded, identity.expected_s),
         request_id=attempt_id,
         worker=worker,
-        issued_ms=router.now_ms(),
+        issued_ms=router.world.now_ms(),
         epoch=tagged.epoch,
     )
 

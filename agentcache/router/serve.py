@@ -19,9 +19,9 @@ import uvicorn
 from agentcache import logs
 from agentcache.clock import SystemClock
 from agentcache.router.app import create_app
-from agentcache.router.assembly import World, make_router, store_rules
+from agentcache.router.assembly import make_router, store_rules
 from agentcache.router.banner import banner
-from agentcache.router.context import Router
+from agentcache.router.context import Router, World
 from agentcache.router.home import Place, kept, opened, prepared
 from agentcache.router.metrics import RouterMetrics
 from agentcache.router.processes import run_several

@@ -23,14 +23,31 @@ class PlainUpstream(NamedTuple):
     url: str
 
 
-class RouterSettings(BaseModel):
-    """Everything that a router is started with."""
+class _Group(BaseModel):
+    """Settings are values: unknown keys are refused, nothing changes later."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class ServerSettings(_Group):
+    """Where a router listens, and how it ends."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="0 takes a free port")
     workers: int = Field(default=1, ge=1, le=256, description="processes that share the port")
+    body_limit_bytes: int = Field(default=8 * 2**20, ge=1, description="largest request body")
+    grace_s: float = Field(default=5.0, ge=0, description="seconds for streams to end after SIGTERM")
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="one line a request, as text or JSON"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least level logged"
+    )
+
+
+class StoreSettings(_Group):
+    """Where sessions are kept, and how long."""
+
     router_dir: str = Field(
         default="", description=f"folder of the embedded Valkey and the secret; without one {DEFAULT_DIR}"
     )
@@ -42,25 +59,11 @@ class RouterSettings(BaseModel):
         default="", description="file with the secret that tags are signed with; in router_dir it is made"
     )
     shards: int = Field(
-        default=1,
-        ge=1,
+        default=0,
+        ge=0,
         le=256,
-        description="parts that sessions are spread over: 16 on a cluster, 1 elsewhere",
+        description="parts of a cluster that tenants are spread over; 0: 16 there, 1 on a single server",
     )
-    upstream: tuple[str, ...] = Field(
-        default=(),
-        description="KIND=URL of a server that is no worker of ours, several by commas; KIND: openai, sglang, vllm",
-    )
-    forward_keys: bool = Field(
-        default=False, description="send the client's own API key on to servers that are no workers of ours"
-    )
-    tenants_file: str = Field(
-        default="", description="file with the tenants' API keys; without one everybody is one tenant"
-    )
-    admin_key_file: str = Field(
-        default="", description="file with the key for /v1/workers; without tenants none is needed"
-    )
-    body_limit_bytes: int = Field(default=8 * 2**20, ge=1, description="largest request body")
     without_store: Literal["serve", "refuse"] = Field(
         default="serve",
         description="requests while the session store is down: serve them without sessions, or answer 503",
@@ -69,9 +72,6 @@ class RouterSettings(BaseModel):
         default=300.0,
         ge=0,
         description="seconds that a router itself remembers a session's worker, for when the store is down",
-    )
-    attempts: int = Field(
-        default=3, ge=1, le=16, description="workers tried for one request before its first byte"
     )
     close_wait_s: float = Field(
         default=2.0,
@@ -92,12 +92,26 @@ class RouterSettings(BaseModel):
     sweep_s: float = Field(
         default=0.5, gt=0, le=60, description="seconds between two looks for idle sessions"
     )
-    grace_s: float = Field(default=5.0, ge=0, description="seconds for streams to end after SIGTERM")
-    log_format: Literal["text", "json"] = Field(
-        default="text", description="one line a request, as text or JSON"
+
+
+class RouterSettings(StoreSettings, ServerSettings):
+    """Everything that a router is started with."""
+
+    upstream: tuple[str, ...] = Field(
+        default=(),
+        description="KIND=URL of a server that is no worker of ours, several by commas; KIND: openai, sglang, vllm",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least level logged"
+    forward_keys: bool = Field(
+        default=False, description="send the client's own API key on to servers that are no workers of ours"
+    )
+    tenants_file: str = Field(
+        default="", description="file with the tenants' API keys; without one everybody is one tenant"
+    )
+    admin_key_file: str = Field(
+        default="", description="file with the key for /v1/workers; without tenants none is needed"
+    )
+    attempts: int = Field(
+        default=3, ge=1, le=16, description="workers tried for one request before its first byte"
     )
 
     @field_validator("upstream", mode="before")

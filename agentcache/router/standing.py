@@ -101,7 +101,7 @@ class Standings:
         rules: StandingRules,
     ) -> None:
         self._store = store
-        self._state = state
+        self.state = state
         self._endings = endings
         self._rules = rules
         self.bindings = bindings
@@ -124,7 +124,7 @@ class Standings:
             limit=tenant.session_limit,
         )
         try:
-            self._state.require()
+            self.state.require()
             tagged = await self._tag(ref, use)
         except CacheError as error:
             return self._without(error, ref, use)
@@ -143,7 +143,7 @@ class Standings:
         try:
             placed = await self._store.assign(standing.ref, tagged.generation, tagged.placement, worker)
         except CacheError:
-            self._state.failed()
+            self.state.failed()
             raise
         if placed.generation != tagged.generation:  # closed since, or opened again
             self.bindings.forget(standing.ref)
@@ -184,7 +184,7 @@ class Standings:
         )
         answers = await self._endings.insist(lambda: self._store.done(standing.ref, told))
         if not answers:
-            self._state.failed()
+            self.state.failed()
         elif not answers[0] and worker and standing.referenced:
             await self._rules.ended_late(standing.ref, tagged.generation, worker)
 
@@ -209,8 +209,8 @@ class Standings:
         """Serve without the store, or refuse."""
         if error.kind is not Kind.STORE_FAILED:
             raise error
-        if self._state.up:
-            self._state.failed()
+        if self.state.up:
+            self.state.failed()
         if use.strict or use.fence is not None or not self._rules.serve:
             raise error
         return Standing(

@@ -13,6 +13,7 @@ from agentcache.config import Settings
 from agentcache.embedded import STOP_S, GuardedProcess
 from agentcache.errors import CacheError, Kind
 from agentcache.router.settings import DEFAULT_DIR
+from agentcache.web.listening import bind
 from agentcache.worker.serve import serve
 
 START_S: Final = 30.0
@@ -33,10 +34,10 @@ def serve_with_router(
 
     Errors   CacheError(BAD_CONFIG): a router that does not start says why on stderr; as `serve`
     """
-    if not router_port:
-        raise CacheError(Kind.BAD_CONFIG, "--router-port must be a port that clients know, not 0")
+    with bind(settings.host, router_port) as free:
+        port = free.getsockname()[1]
     joined = settings if settings.redis_url else settings.model_copy(update={"router_dir": _folder(settings)})
-    command = [sys.executable, "-m", "agentcache.router.command", "--port", str(router_port)]
+    command = [sys.executable, "-m", "agentcache.router.command", "--port", str(port)]
     command += [
         "--host",
         settings.host,
@@ -49,7 +50,7 @@ def serve_with_router(
         command, None, environ={**environ, **_told(joined)}, stop_s=max(STOP_S, settings.grace_s + MARGIN_S)
     )
     try:
-        _until_it_answers(router, settings.host, router_port)
+        _until_it_answers(router, settings.host, port)
         return run(joined)
     finally:
         router.stop()

@@ -13,7 +13,8 @@ import pytest
 
 from agentcache.clock import SystemClock
 from agentcache.router.app import create_app
-from agentcache.router.assembly import World, make_router
+from agentcache.router.assembly import make_router
+from agentcache.router.context import World
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import load_tenants
 from agentcache.store.api import SessionRef, StoreRules
