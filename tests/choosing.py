@@ -49,10 +49,10 @@ class HandFed(Feeds):
 class Table:
     """A chooser with all around it. Workers that publish are up to date from the start."""
 
-    def __init__(self, *cards: WorkerCard) -> None:
+    def __init__(self, *cards: WorkerCard, budget_pages: int = 100_000) -> None:
         self.clock = ManualClock()
         self.fleet = FleetView(salt="r")
-        self.index = PrefixIndex()
+        self.index = PrefixIndex(budget_pages)
         self.roster = Heard(*cards)
         self.questions: list[str] = []
         self.silent = False

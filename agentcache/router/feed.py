@@ -214,15 +214,14 @@ class _Feed:
     async def _read_replay(self, asking: zmq.asyncio.Socket) -> bool:
         while frames := await _within(self._feeds.rules.replay_s, asking.recv_multipart):
             try:
-                ended = unpack_seq(frames[-2]) == END_SEQ
-                if ended and not frames[-1]:
+                if unpack_seq(frames[-2]) == END_SEQ:
                     return True
                 taken, _ = self._feeds.take(self.card, frames[1:], live=False)
             except (CacheError, ValueError, IndexError) as error:
                 self._unreadable(error)
                 return False
-            if ended or taken is Taken.GAP:
-                return ended
+            if taken is Taken.GAP:
+                return False
         return False
 
     def _set_mode(self, mode: FeedMode) -> None:

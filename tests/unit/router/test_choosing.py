@@ -42,6 +42,20 @@ async def test_another_tenants_salt_finds_nothing() -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_is_used_is_remembered_longest() -> None:
+    """Room for two prompts: of three that were stored in turn, the one that sessions begin with stays."""
+    cards = publishing("a"), publishing("b")
+    size = len(prompt(SYSTEM)) // 4
+    async with Table(*cards, budget_pages=2 * size + 8) as table:
+        other, third = (says("z" * number, "system") for number in (720, 721))
+        table.told("a", prompt(SYSTEM))
+        table.told("a", prompt(other))
+        await table.serve(SYSTEM, FIX, session="one")
+        table.told("a", prompt(third))
+        assert (await table.serve(SYSTEM, WRITE, session="two")).predicted_tokens >= len(prompt(SYSTEM)) - 8
+
+
+@pytest.mark.asyncio
 async def test_nobody_is_asked_for_tokens_where_they_cannot_matter() -> None:
     async with Table(publishing("a"), publishing("b")) as table:
         await table.ask(SYSTEM, session="nothing is cached anywhere")
@@ -176,9 +190,9 @@ async def test_a_session_is_remembered_where_the_store_is_not_there() -> None:
 @pytest.mark.asyncio
 async def test_a_pin_is_for_once_and_not_remembered() -> None:
     async with Table(card_of("a"), card_of("b")) as table:
+        assert (await table.serve(session="s", bound="a")).worker == "a"
         pinned = await table.serve(session="s", bound="a", pinned="b")
         assert (pinned.worker, pinned.for_once) == ("b", True)
-        assert (await table.serve(session="s", bound="a")).worker == "a"
         assert (await table.serve(session="s")).worker == "a"
 
 

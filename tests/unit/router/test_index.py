@@ -325,16 +325,29 @@ def test_the_oldest_goes_first_and_of_a_path_its_end() -> None:
     assert seen.expects() == {"a": 16, "b": 32}
 
 
+OTHER, THIRD = ([token + more for token in PROMPT] for more in (1000, 2000))
+
+
 def test_what_is_read_stays() -> None:
     seen = Followed(card_of("a"), card_of("b"), budget_pages=12)
     seen.tell("a", stored(names(8)))
     path = seen.index.forecast(seen.cards, SALT, PROMPT).paths["a"]
-    other = [token + 1000 for token in PROMPT]
-    seen.tell("b", stored(names(4, other)))
+    seen.tell("b", stored(names(4, OTHER)))
     seen.index.read("a", path)
-    seen.tell("a", stored(names(4, [token + 2000 for token in PROMPT])))
+    seen.tell("a", stored(names(4, THIRD)))
     assert seen.expects() == {"a": 32}
-    assert seen.expects(other) == {}
+    assert seen.expects(OTHER) == {}
+    seen.tell("b", stored(names(6, OTHER)))  # and of what was read the beginning stays longest
+    assert seen.expects() == {"a": 8}
+
+
+def test_what_is_stored_again_is_as_new() -> None:
+    seen = Followed(card_of("a"), budget_pages=8)
+    seen.tell("a", stored(names(4)))
+    seen.tell("a", stored(names(4, OTHER)))
+    seen.tell("a", stored(names(4), medium="CPU_PINNED"))
+    seen.tell("a", stored(names(4, THIRD)))
+    assert (seen.expects(), seen.expects(OTHER)) == ({"a": 16}, {})
 
 
 def test_memory_is_flat_over_any_number_of_prompts() -> None:

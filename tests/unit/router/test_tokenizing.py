@@ -40,6 +40,7 @@ class Asked:
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Answered:
         self.sent.append((url, json.loads(body), headers))
+        await asyncio.sleep(0)
         if self.down:
             raise CacheError(Kind.UPSTREAM_FAILED, "connection refused")
         if self.hung:
