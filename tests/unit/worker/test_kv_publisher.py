@@ -222,14 +222,16 @@ def test_what_waits_at_the_end_is_told() -> None:
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_an_end_leaves_no_thread_and_no_port(started: bool) -> None:
-    with publishing() as publisher:
+def test_an_end_leaves_no_thread_and_no_socket(tmp_path: Path, started: bool) -> None:
+    address = f"ipc://{tmp_path}/events"
+    with publishing(Settings(kv_events=address)) as publisher:
         if started:
             publisher.start((full_spec(),), 2)
     publisher.close()
     assert "agentcache-kv-events" not in [thread.name for thread in threading.enumerate()]
-    with publishing(Settings(kv_events=publisher.events_url)) as again:
-        assert again.events_url == publisher.events_url
+    assert not list(tmp_path.iterdir())
+    with publishing(Settings(kv_events=address)) as again:
+        assert again.events_url == address
 
 
 def test_paths_are_addresses_too(tmp_path: Path) -> None:
