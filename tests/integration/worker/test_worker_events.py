@@ -19,8 +19,11 @@ from agentcache.clock import SystemClock
 from agentcache.engine.engine import Engine
 from agentcache.keys import page_hashes, page_key
 from agentcache.kv_events import AllBlocksCleared, Groups, component_card, incarnation_of, topic_of
+from agentcache.router.feed import Feeds
+from agentcache.router.index import PrefixIndex
 from agentcache.tree.api import CoreConfig
 from agentcache.types import FULL, ComponentName, Event, EventKind, TierName
+from agentcache.wire import WorkerCard
 from agentcache.worker.context import Worker
 from agentcache.worker.kv_publisher import KvPublisher, Limits, Publisher, open_publisher
 from agentcache.worker.kv_sockets import open_sockets
@@ -90,10 +93,12 @@ class Watched:
     subscriber: Subscriber
     reader: Reader
 
-    async def turn(self, prompt: list[int], **fields: object) -> None:
+    async def turn(self, prompt: list[int], **fields: object) -> int:
+        """Its cached tokens."""
         body = {"prompt": prompt, "max_tokens": 3, "temperature": 0, "ignore_eos": True, **fields}
         answer = await self.client.post("/v1/completions", json=body)
         assert answer.status_code == 200, answer.text
+        return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
 
     async def agrees(self) -> Index:
         """Replays until the reader knows what is in the tree; the index then."""
@@ -163,6 +168,46 @@ async def test_a_reader_who_knows_the_namespace_finds_its_prompt(checkpoint: Pat
             space = await at.worker.thread.call(methodcaller("namespace", salt))
             hashes = [*page_hashes(page_key(prompt, space, 4), 4)]
             assert len(known & set(hashes)) / len(hashes) == pytest.approx(share, abs=0.05)
+
+
+async def test_what_a_router_expects_is_what_the_worker_finds(checkpoint: Path) -> None:
+    """Report R081: pages without their window, or without a state, count for nothing on either side."""
+    small: dict[str, Any] = {"full_slots": 160, "swa_slots": 24, "mamba_slots": 8}
+    async with watched(checkpoint, **small) as at:
+        card = await at.worker.thread.call(lambda engine: card_of(engine, at.worker.events))
+        index = PrefixIndex()
+        feeds = Feeds(index, lambda: int(time.time() * 1000))
+        await feeds.sync([card])
+        expected, found = [], []
+        for number in (0, 1, 2, 0, 1, 3, 3, 4, 5, 6, 3, 0):
+            await at.agrees()
+            async with asyncio.timeout(DEADLINE_S):
+                while index.next_seq("w") < at.worker.events.counts().batches:
+                    await asyncio.sleep(0)
+            expected.append(index.forecast([card], "", prompt_of(number)).tokens.get("w", 0))
+            found.append(await at.turn(prompt_of(number), session_id=f"s{number}"))
+        await feeds.close()
+    assert expected == found
+    assert {0 < tokens < 192 for tokens in found} == {True, False}
+
+
+def card_of(engine: Engine, events: Publisher) -> WorkerCard:
+    config, space = engine.cache.config, engine.namespace("")
+    return WorkerCard(
+        worker="w",
+        incarnation=events.incarnation,
+        url="",
+        model=engine.info.model,
+        context_tokens=engine.info.context_tokens,
+        page_tokens=config.page_tokens,
+        grid_tokens=config.grid,
+        seats=1,
+        queue_limit=1,
+        components=tuple(map(component_card, config.specs)),
+        namespace=(space.model, space.adapter, space.dtype, space.layout),
+        events_url=events.events_url,
+        replay_url=events.replay_url,
+    )
 
 
 async def test_what_was_missed_is_replayed(checkpoint: Path) -> None:
