@@ -140,6 +140,8 @@ def _shown(view: WorkerView) -> Json:
         "id": view.id,
         "url": view.url,
         "kind": view.kind,
+        "alive": view.alive,
+        "draining": view.draining,
         "state": "not_alive" if not view.alive else "draining" if view.draining else "alive",
         "waiting": view.waiting,
         "running": view.running,

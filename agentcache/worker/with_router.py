@@ -2,11 +2,11 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from agentcache.config import Settings
@@ -50,7 +50,8 @@ def serve_with_router(
         command, None, environ={**environ, **_told(joined)}, stop_s=max(STOP_S, settings.grace_s + MARGIN_S)
     )
     try:
-        _until_it_answers(router, settings.host, port)
+        url = _until_it_answers(router, settings.host, port)
+        threading.Thread(target=_tell_when_ready, args=(router, url), daemon=True).start()
         return run(joined)
     finally:
         router.stop()
@@ -70,18 +71,34 @@ def _told(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in told.items() if value}
 
 
-def _until_it_answers(router: GuardedProcess, host: str, port: int) -> None:
+def _until_it_answers(router: GuardedProcess, host: str, port: int) -> str:
+    """The router's URL, once it serves."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    url = f"http://[{reachable}]:{port}/health" if ":" in reachable else f"http://{reachable}:{port}/health"
+    url = f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
     for _ in range(round(START_S / LOOK_S)):
         if not router.alive:
             break
-        try:
-            urlopen(url, timeout=1).close()
-            return
-        except (URLError, OSError):
-            time.sleep(LOOK_S)
+        if _answers(f"{url}/health"):
+            return url
+        time.sleep(LOOK_S)
     raise CacheError(
         Kind.BAD_CONFIG,
         f"the router on port {port} did not start; it says why above. Choose another with --router-port",
     )
+
+
+def _tell_when_ready(router: GuardedProcess, url: str) -> None:
+    """The line that says where clients go, once the router has found the worker."""
+    while router.alive:
+        if _answers(f"{url}/ready"):
+            print(f"router listening on {url}", flush=True)
+            return
+        time.sleep(LOOK_S)
+
+
+def _answers(url: str) -> bool:
+    try:
+        urlopen(url, timeout=1).close()
+    except OSError:
+        return False
+    return True

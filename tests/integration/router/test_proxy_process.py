@@ -187,10 +187,11 @@ async def test_a_worker_brings_its_own_router_and_takes_it_along(tmp_path: Path)
         port = free.url.rsplit(":")[-1]
     words = (*ACCOUNTING, "--with-router", "--router-port", port, "--router-dir", str(tmp_path / "router"))
     async with (
-        running(*words, listens=2) as started,
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
+        running(*words, listens=3) as started,
+        httpx2.AsyncClient(base_url=started.url, timeout=20) as http,
     ):
-        await _until_workers(http, 1)
+        assert started.url == f"http://127.0.0.1:{port}"
+        assert started.banner.splitlines()[-1] == f"router listening on {started.url}"
         answer = await http.post(
             "/v1/completions", json={"prompt": "hi", "max_tokens": 2}, headers={"x-session-id": "s"}
         )
