@@ -44,29 +44,47 @@ class Place:
 
 
 @asynccontextmanager
-async def routed(url: str, secret: bytes) -> AsyncIterator[httpx2.AsyncClient]:
+async def connected(url: str) -> AsyncIterator[RedisStore]:
     store = await connect(url, RULES)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+@asynccontextmanager
+async def routed(url: str, secret: bytes) -> AsyncIterator[httpx2.AsyncClient]:
     world = World(SystemClock(), now_ms, lambda: uuid4().hex, lambda: 0.0)
-    settings = RouterSettings(refresh_s=30, sweep_s=0.5)
-    router = make_router(settings, store, secret, load_tenants("", ""), world)
-    async with serving(create_app(router)) as at, httpx2.AsyncClient(base_url=at, timeout=20) as http:
-        yield http
-    await store.aclose()
+    settings = RouterSettings(refresh_s=30, sweep_s=0.5, close_wait_s=20)
+    async with connected(url) as store:
+        router = make_router(settings, store, secret, load_tenants("", ""), world)
+        async with serving(create_app(router)) as at, httpx2.AsyncClient(base_url=at, timeout=20) as http:
+            yield http
+
+
+@asynccontextmanager
+async def working(store: RedisStore) -> AsyncIterator[DeskWorker]:
+    worker = await DeskWorker(store, "w1").start()
+    reading = asyncio.ensure_future(worker.run())
+    try:
+        yield worker
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 @asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Place]:
     home = await asyncio.to_thread(open_home, folder, SystemClock())
     try:
-        store = await connect(home.url, RULES)
-        await store.prepare()
-        worker = await DeskWorker(store, "w1").start()
-        reading = asyncio.ensure_future(worker.run())
-        async with routed(home.url, home.secret) as first, routed(home.url, home.secret) as second:
-            yield Place([first, second], store, worker)
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-        await store.aclose()
+        async with connected(home.url) as store:
+            await store.prepare()
+            async with (
+                working(store) as worker,
+                routed(home.url, home.secret) as first,
+                routed(home.url, home.secret) as second,
+            ):
+                yield Place([first, second], store, worker)
     finally:
         await asyncio.to_thread(home.close)
 
