@@ -47,7 +47,7 @@ async def test_what_is_used_is_remembered_longest() -> None:
     cards = publishing("a"), publishing("b")
     size = len(prompt(SYSTEM)) // 4
     async with Table(*cards, budget_pages=2 * size + 8) as table:
-        other, third = (says("z" * number, "system") for number in (720, 721))
+        other, third = (says(letter * 720, "system") for letter in "yz")
         table.told("a", prompt(SYSTEM))
         table.told("a", prompt(other))
         await table.serve(SYSTEM, FIX, session="one")
