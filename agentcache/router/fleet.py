@@ -222,7 +222,7 @@ class FleetView:
         for worker, entry in fresh.items():
             self._known[worker] = self._seen(entry, self._known.get(worker))
             self._heard[worker] = entry.heard_ms
-            if entry.heard_ms > self._failed.get(worker, entry.heard_ms):
+            if self._failed.get(worker, entry.heard_ms) != entry.heard_ms:  # the store's clock may go back
                 del self._failed[worker]
 
     def _seen(self, entry: WorkerEntry, before: WorkerView | None) -> WorkerView:

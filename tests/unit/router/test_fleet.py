@@ -155,6 +155,16 @@ async def test_who_failed_is_back_when_heard_after_it() -> None:
     assert fleet.view("a").alive
 
 
+@pytest.mark.asyncio
+async def test_who_failed_is_back_though_the_stores_clock_went_back() -> None:
+    roster, fleet = Heard(card_of("a")), FleetView()
+    await fleet.refresh(roster)
+    fleet.failed("a")
+    roster.change(replace(roster.entry("a"), heard_ms=-5_000))
+    await fleet.refresh(roster)
+    assert fleet.view("a").alive
+
+
 def test_a_stranger_cannot_fail() -> None:
     fleet = FleetView()
     fleet.failed("z")

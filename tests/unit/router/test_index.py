@@ -8,7 +8,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.kv_events import AllBlocksCleared
 from agentcache.router.index import PrefixIndex, Taken
 from agentcache.wire import ComponentCard
-from tests.fleets import card_of
+from tests.fleets import PAGE, card_of
 from tests.indexing import HYBRID, PROMPT, SALT, Followed, message, names, removed, stored
 
 # one component
