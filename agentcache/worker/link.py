@@ -22,7 +22,7 @@ from agentcache.routed import KnownSession
 from agentcache.store.api import WorkerDesk
 from agentcache.wire import Notice, Receipt, WorkerCard
 from agentcache.worker.link_mail import Mailbox
-from agentcache.worker.link_orders import failed, obey_all, offers_of, settle
+from agentcache.worker.link_orders import Following, failed, offers_of
 from agentcache.worker.link_standing import Caller, Contact, Doubts, Pace, Pulse
 
 OFFERS_AT_ONCE: Final = 200
@@ -77,6 +77,7 @@ class RouterLink:
         self._thread = thread
         self._pace = pace or Pace()
         self._boxes = [Mailbox(desk, card.worker, shard, self._obey) for shard in range(desk.shards)]
+        self._following = Following(card.worker)
         self._pulse = Pulse(thread)
         self._contact = Contact(clock)
         self._doubts = Doubts()
@@ -123,7 +124,7 @@ class RouterLink:
             beat = await self._desk.heartbeat(card.worker, card.incarnation, sample.highest, sample.load)
             if beat.epoch != self._contact.epoch:
                 self._doubts.add_all(lost=True)
-            self._contact.found(beat.epoch)
+            self._contact.found(beat.epoch, beat.unswept_s)
             if not beat.known:
                 self._doubts.add_all(lost=False)
                 await self._register()
@@ -131,17 +132,19 @@ class RouterLink:
     async def offer(self) -> None:
         """Offer what is in doubt, and follow what the store says of it. Waits for the engine.
 
+        A beat goes before it: whether the store has lost its data must be known, or it would be taken at its word.
+
         Errors  CacheError: call it again; what was in doubt still is
         """
-        if not self._contact.first.is_set():
-            return
+        if self._doubts.any:
+            await self.beat()
         doubts, self._doubts = self._doubts, self._doubts.later(self._pace)
         try:
+            await self._offer_these([one for one in doubts.some if one.lost], lost=True)
             if doubts.all_of_it:
                 everything = await self._thread.call(lambda engine: engine.cache.known_sessions())
                 await self._offer_these(everything, doubts.lost)
-            for lost in (True, False):
-                await self._offer_these([one for one in doubts.some if one.lost is lost], lost)
+            await self._offer_these([one for one in doubts.some if not one.lost], lost=False)
         except CacheError:
             self._doubts.put_back(doubts)
             raise
@@ -172,17 +175,16 @@ class RouterLink:
         for first in range(0, len(known), OFFERS_AT_ONCE):
             some = known[first : first + OFFERS_AT_ONCE]
             answers = await self._desk.offer(self._card.worker, offers_of(some), lost)
-            await self._thread.call(partial(settle, known=some, answers=answers))
+            await self._thread.call(partial(self._following.settle, known=some, answers=answers))
 
     async def _obey(self, notices: Sequence[Notice]) -> Sequence[Receipt]:
         receipts: list[Receipt] = []
-        worker = self._card.worker
         for first in range(0, len(notices), NOTICES_AT_ONCE):
             some = notices[first : first + NOTICES_AT_ONCE]
             try:
-                receipts += await self._thread.call(partial(obey_all, notices=some, worker=worker))
+                receipts += await self._thread.call(partial(self._following.obey, notices=some))
             except CacheError as error:  # the engine has ended
-                receipts += [failed(notice, worker, str(error)) for notice in some]
+                receipts += [failed(notice, self._card.worker, str(error)) for notice in some]
         return receipts
 
     async def _wait_for_mail(self, shard: int) -> None:

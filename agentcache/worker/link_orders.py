@@ -1,7 +1,9 @@
 """What a router orders, carried out on the engine's thread: notices become receipts, answers to offers are followed."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError
@@ -11,6 +13,9 @@ from agentcache.routed import KnownSession
 from agentcache.store.api import Offer, Offered, OfferVerdict, SessionRef
 from agentcache.types import ReleaseMode, SessionId
 from agentcache.wire import HeldPart, Notice, Order, Outcome, Receipt, WorkerLoad
+
+AHEAD: Final = 1024
+"""So many sessions whose end was heard of before its notice came are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +35,41 @@ def take_sample(engine: Engine, epoch: str, silent_s: float) -> Sample:
     return Sample(told, highest, engine.cache.unconfirmed_sessions())
 
 
-def obey(engine: Engine, notice: Notice, worker: str) -> Receipt:
-    """Follow one order, and say what that let go of. A fault of ours is an outcome too: the router is waiting."""
-    try:
-        return _receipt(notice, _follow(engine, notice), worker)
-    except CacheError as error:
-        return failed(notice, worker, str(error))
+class Following:
+    """Follows what routers say. All of it runs on the engine's thread.
 
+    What an answer to an offer let go of is remembered: the notice that says the same is on its way, and its receipt
+    tells it.
+    """
 
-def obey_all(engine: Engine, notices: Sequence[Notice], worker: str) -> list[Receipt]:
-    """Follow orders in their order."""
-    return [obey(engine, notice, worker) for notice in notices]
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._ahead: OrderedDict[SessionId, LetGo] = OrderedDict()
+
+    def obey(self, engine: Engine, notices: Sequence[Notice]) -> list[Receipt]:
+        """Follow orders in their order, and say what each let go of."""
+        return [self._obey(engine, notice) for notice in notices]
+
+    def settle(self, engine: Engine, known: Sequence[KnownSession], answers: Sequence[Offered]) -> None:
+        """Follow what a store says of the sessions that it was offered."""
+        for one, answer in zip(known, answers, strict=True):
+            let_go = _settled(engine, one, answer)
+            if let_go.markers:
+                self._ahead[one.session] = let_go
+                if len(self._ahead) > AHEAD:
+                    self._ahead.popitem(last=False)
+
+    def _obey(self, engine: Engine, notice: Notice) -> Receipt:
+        """A fault of ours is an outcome too: the router is waiting."""
+        session = scoped(notice.tenant, SessionId(notice.session))
+        try:
+            let_go = _follow(engine, session, notice)
+        except CacheError as error:
+            return failed(notice, self._worker, str(error))
+        ahead = self._ahead.pop(session, let_go)
+        if ahead.generation <= notice.generation and not let_go.markers:
+            let_go = replace(ahead, generation=let_go.generation, busy=let_go.busy)
+        return _receipt(notice, let_go, self._worker)
 
 
 def failed(notice: Notice, worker: str, said: str) -> Receipt:
@@ -73,22 +102,20 @@ def offers_of(known: Iterable[KnownSession]) -> list[Offer]:
     ]
 
 
-def settle(engine: Engine, known: Sequence[KnownSession], answers: Sequence[Offered]) -> None:
-    """Follow what a store says of the sessions that it was offered."""
-    for one, answer in zip(known, answers, strict=True):
-        match answer.verdict:
-            case OfferVerdict.CLOSED:
-                engine.cache.close_through(one.session, answer.generation, ReleaseMode.RELEASE)
-            case OfferVerdict.MOVED:
-                engine.cache.moved_away(one.session, answer.generation, answer.placement)
-            case OfferVerdict.GONE:
-                engine.cache.expire_through(one.session, one.generation, even_busy=True)
-            case OfferVerdict.KEEP | OfferVerdict.HELD:
-                pass
+def _settled(engine: Engine, known: KnownSession, answer: Offered) -> LetGo:
+    session, cache = known.session, engine.cache
+    match answer.verdict:
+        case OfferVerdict.CLOSED:
+            return cache.close_through(session, answer.generation, ReleaseMode.RELEASE)
+        case OfferVerdict.MOVED:
+            return cache.moved_away(session, answer.generation, answer.placement)
+        case OfferVerdict.GONE:
+            return cache.expire_through(session, known.generation, even_busy=True)
+        case OfferVerdict.KEEP | OfferVerdict.HELD:
+            return LetGo(session, known.generation, known=True, busy=known.busy)
 
 
-def _follow(engine: Engine, notice: Notice) -> LetGo:
-    session = scoped(notice.tenant, SessionId(notice.session))
+def _follow(engine: Engine, session: SessionId, notice: Notice) -> LetGo:
     match notice.order:
         case Order.CLOSE:
             return engine.cache.close_through(session, notice.generation, _mode(notice.mode))

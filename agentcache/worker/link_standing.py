@@ -53,6 +53,11 @@ class Doubts:
         self.lost = False
         self._turns = 0
 
+    @property
+    def any(self) -> bool:
+        """Whether there is something to ask."""
+        return self.all_of_it or bool(self.some)
+
     def add(self, some: tuple[KnownSession, ...]) -> None:
         """These are in doubt."""
         self.some += some
@@ -86,11 +91,12 @@ class Contact:
         self._there = True
         self._heard_ns = 0
         self._strangeness = 0
+        self._suspects = False
 
-    def found(self, epoch: str) -> None:
-        """It answered."""
+    def found(self, epoch: str, unswept_s: float = 0.0) -> None:
+        """It answered; a router was there `unswept_s` ago."""
         self.epoch = epoch
-        self._heard_ns = self._clock.now_ns()
+        self._heard_ns = self._clock.now_ns() - round(unswept_s * 1e9)
         self._strangeness = max(0, self._strangeness - 1)
         self.first.set()
         if not self._there:
@@ -104,22 +110,25 @@ class Contact:
             log.warning("router.store_is_away", error=str(error), what="serving goes on; it is tried again")
 
     def silent_s(self) -> float:
-        """Seconds since it was last heard."""
+        """Seconds since a router was last there, as far as the store could say."""
         if not self.first.is_set():
             return NEVER_S
         return (self._clock.now_ns() - self._heard_ns) / 1e9
 
     def is_stranger_again(self) -> bool:
         """The store did not know the worker. True once that is so often that somebody else must have its name."""
-        before, self._strangeness = self._strangeness, self._strangeness + STRANGER
-        return before < SUSPICIOUS <= self._strangeness
+        self._strangeness += STRANGER
+        news = self._strangeness >= SUSPICIOUS and not self._suspects
+        self._suspects = self._suspects or news
+        return news
 
 
 class Pulse:
     """Samples of an engine that may be in the middle of a long step, stuck, or gone."""
 
-    def __init__(self, thread: Caller) -> None:
+    def __init__(self, thread: Caller, patience_s: float = PATIENCE_S) -> None:
         self._thread = thread
+        self._patience_s = patience_s
         self._asked: asyncio.Future[Sample] | None = None
         self._last = Sample(WorkerLoad())
         self._missed = 0
@@ -129,7 +138,7 @@ class Pulse:
         asked = self._asked or asyncio.ensure_future(
             self._thread.call(lambda engine: take_sample(engine, epoch, silent_s))
         )
-        done, _ = await asyncio.wait({asked}, timeout=PATIENCE_S)
+        done, _ = await asyncio.wait({asked}, timeout=self._patience_s)
         if not done:
             self._asked = asked
             self._missed += 1
