@@ -235,9 +235,11 @@ class Chooser:
         """Tokens by worker, and whether none of it is guessed.
 
         Guessed is what this router sent there before, for whoever's events are not followed; nothing under one chunk.
+        Where nobody has any page there is nothing to ask about and nothing to guess.
         """
         shared = self._from.fingerprints.shared_tokens(chain)
-        known = {view.id for view in views if tokenized and self._from.feeds.mode(view.id) is FeedMode.EVENTS}
+        answered = tokenized or not self._from.index.pages
+        known = {view.id for view in views if answered and self._from.feeds.mode(view.id) is FeedMode.EVENTS}
         guessed = ((view, shared.get(_mark(view), 0)) for view in views if view.id not in known)
         enough = {view.id: tokens for view, tokens in guessed if tokens >= _least_kept(view)}
         return enough | dict(forecast.tokens), all(view.id in known for view in views if view.usable)
