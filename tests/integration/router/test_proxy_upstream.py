@@ -1,0 +1,127 @@
+"""Exchanges with an upstream over real sockets: how far each came, and what an answer may be."""
+
+import asyncio
+
+import pytest
+
+from agentcache.errors import CacheError, Kind
+from agentcache.router.upstream import ANSWER_BYTES, Answer, Failure, NoAnswer, Upstreams
+from tests.routing import Call, Script, Upstream, plain_answer
+
+pytestmark = pytest.mark.asyncio
+
+
+def says(data: bytes) -> Script:
+    async def script(call: Call) -> None:
+        await call.send(data)
+        call.writer.close()
+
+    return script
+
+
+async def exchanged(script: Script) -> Answer | NoAnswer:
+    upstreams = Upstreams()
+    try:
+        async with Upstream(script).serving() as upstream:
+            return await upstreams.send("POST", f"{upstream.url}/v1/completions", [], b"{}")
+    finally:
+        await upstreams.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "failure"),
+    [
+        (b"", Failure.BROKEN),
+        (b"HTTP/1.1 200 OK\r\ncontent-le", Failure.BROKEN),
+        (b"220 ready\r\n\r\n", Failure.GARBAGE),
+        (b"\x16\x03\x01\x02\x00" * 20, Failure.GARBAGE),
+        (b"HTTP/1.1 abc OK\r\n\r\n", Failure.GARBAGE),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", Failure.GARBAGE),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", Failure.GARBAGE),
+    ],
+)
+async def test_what_is_no_answer_is_a_value_that_says_how_far_it_came(data: bytes, failure: Failure) -> None:
+    answer = await exchanged(says(data))
+    assert isinstance(answer, NoAnswer)
+    assert answer.failure is failure
+    assert answer.said
+
+
+async def test_nobody_there_is_unsent_and_names_nobody_twice() -> None:
+    async with Upstream().serving() as upstream:
+        url = upstream.url
+    upstreams = Upstreams()
+    try:
+        for gone in (url, "http://no-such-host.invalid", "http://[::1"):
+            answer = await upstreams.send("POST", gone, [], b"{}")
+            assert isinstance(answer, NoAnswer)
+            assert answer.failure in (Failure.UNSENT, Failure.GARBAGE)
+            assert answer.error("w1").kind is Kind.UPSTREAM_FAILED
+    finally:
+        await upstreams.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    ],
+)
+async def test_an_answer_that_breaks_off_is_told_as_one(data: bytes) -> None:
+    answer = await exchanged(says(data))
+    assert isinstance(answer, Answer)
+    with pytest.raises(CacheError) as caught:
+        await answer.whole()
+    assert caught.value.kind is Kind.UPSTREAM_FAILED
+    answer.close()
+
+
+async def test_small_exchanges_have_a_time_and_a_size() -> None:
+    async def slow(call: Call) -> None:
+        await call.gone.wait()
+
+    async def huge(call: Call) -> None:
+        await call.whole(200, b"x" * (ANSWER_BYTES + 1))
+
+    upstreams = Upstreams()
+    try:
+        async with Upstream(slow).serving() as upstream:
+            with pytest.raises(CacheError, match=r"within 0\.05 s"):
+                await upstreams.post(upstream.url, b"{}", {}, 0.05)
+            async with asyncio.timeout(5):
+                await upstream.heard[0].gone.wait()
+        async with Upstream(huge).serving() as upstream:
+            with pytest.raises(CacheError, match="has over"):
+                await upstreams.get(f"{upstream.url}/big", {}, 10)
+    finally:
+        await upstreams.close()
+
+
+async def test_a_small_exchange_says_json_and_what_it_is_told_to() -> None:
+    upstreams = Upstreams()
+    try:
+        async with Upstream(plain_answer).serving() as upstream:
+            reply = await upstreams.post(f"{upstream.url}/x", b"{}", {"authorization": "Bearer k"}, 5)
+            headers = upstream.heard[0].headers
+    finally:
+        await upstreams.close()
+    assert (reply.status, reply.body) == (200, b'{"choices": [{"text": "hi"}]}')
+    assert (headers["content-type"], headers["authorization"]) == ("application/json", "Bearer k")
+    assert "user-agent" not in headers
+
+
+async def test_a_connection_is_used_again() -> None:
+    upstreams, ports = Upstreams(), set()
+
+    async def noting(call: Call) -> None:
+        ports.add(call.writer.get_extra_info("peername"))
+        await plain_answer(call)
+
+    try:
+        async with Upstream(noting).serving() as upstream:
+            for _ in range(3):
+                await upstreams.post(f"{upstream.url}/x", b"{}", {}, 5)
+    finally:
+        await upstreams.close()
+    assert len(ports) == 1
