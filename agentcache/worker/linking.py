@@ -66,12 +66,13 @@ class Member:
         settings = self._settings
         rules = StoreRules(ttl_s=settings.ttl_s, reopen_after_s=settings.reopen_after_s)
         store = await connect(self._store_url, rules, now_ms=self._store_now_ms)
-        card = await worker.thread.call(lambda engine: self._card(engine, worker))
+        card = await worker.thread.call(lambda engine: self.card(engine, worker))
         return StoreLink(
             RouterLink(store, card, worker.thread, worker.clock, Pace(settings.heartbeat_s)), store
         )
 
-    def _card(self, engine: Engine, worker: Worker) -> WorkerCard:
+    def card(self, engine: Engine, worker: Worker) -> WorkerCard:
+        """What the worker is, for routers; on the engine's thread."""
         info, settings, home = engine.info, self._settings, engine.namespace("")
         return WorkerCard(
             worker=self._name,
