@@ -25,6 +25,11 @@ async def test_a_worker_registers_and_says_how_it_is(world: LinkWorld) -> None:
     await world.link.beat()
     (entry,) = await world.store.workers()
     assert (entry.card.worker, entry.alive, entry.load) == ("w1", True, WorkerLoad())
+    assert [what for what, _ in world.desk.said] == [
+        "mail",
+        "register",
+        "heartbeat",
+    ]  # no notice can be missed
     tag = await world.tagged("s")
     world.begin(tag)
     await world.link.beat()
@@ -298,6 +303,30 @@ async def test_what_a_gap_swallowed_is_found_by_asking(world: LinkWorld) -> None
     await world.step()
     await world.step()
     assert world.referenced == {"acme/kept"}
+
+
+async def test_a_loss_that_the_mail_notices_first_is_a_loss(world: LinkWorld) -> None:
+    await world.step()
+    await world.turn("s")
+    await world.step()
+    await world.store.forget()
+    await world.link.read_mail()  # its place in the stream is gone
+    await world.link.offer()
+    assert (await world.store.look(ref("s"))).worker == "w1"
+    assert world.referenced == {"acme/s"}
+
+
+async def test_what_runs_when_the_store_knows_nothing_of_it_registers_nothing(world: LinkWorld) -> None:
+    await world.step()
+    tag = await world.tagged("s")
+    world.begin(tag)
+    await world.step()
+    world.store.books.end(ref("s"))  # given up: its router died long ago
+    world.store.books.mail["w1"].clear()
+    await world.step()
+    await world.step()
+    world.finish()
+    assert world.referenced == set()
 
 
 async def test_everything_is_offered_again_after_a_while() -> None:
