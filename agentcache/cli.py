@@ -154,6 +154,20 @@ def steps(options: tuple[str, ...]) -> None:
     _start("agentcache.bench.steps:main", options)
 
 
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def routed(options: tuple[str, ...]) -> None:
+    """What the router adds to the time to the first byte."""
+    _start("agentcache.bench.routed:main", options)
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def store(options: tuple[str, ...]) -> None:
+    """How many tags a second a router gets from its session store."""
+    _start("agentcache.bench.store:main", options)
+
+
 @cli.command("config")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 @settings_options(Settings)

@@ -184,7 +184,7 @@ async def processes(folder: Path) -> AsyncIterator[tuple[int, int]]:
         stdout=subprocess.PIPE,
     )
     told = ["--router-dir", str(folder), "--port", str(port), "--log-level", "warning"]
-    router = subprocess.Popen([sys.executable, "-m", "agentcache.router", *told], stdout=subprocess.DEVNULL)
+    router = subprocess.Popen([sys.executable, "-m", "agentcache", "router", *told], stdout=subprocess.DEVNULL)
     try:
         assert upstream.stdout, "it was asked for"
         direct = int(await asyncio.to_thread(upstream.stdout.readline))
@@ -231,9 +231,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="agentcache bench routed", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--rate", type=float, default=Load.rate, help="arrivals a second")
-    parser.add_argument("--seconds", type=float, default=Load.seconds, help="seconds of each round")
-    parser.add_argument("--rounds", type=int, default=Load.rounds, help="rounds of each path")
+    usual = Load()
+    parser.add_argument("--rate", type=float, default=usual.rate, help="arrivals a second")
+    parser.add_argument("--seconds", type=float, default=usual.seconds, help="seconds of each round")
+    parser.add_argument("--rounds", type=int, default=usual.rounds, help="rounds of each path")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args(arguments)
     found = asyncio.run(_run(Load(options.rate, options.seconds, options.rounds)))

@@ -88,7 +88,7 @@ async def answer(folder: Path) -> None:
     while not ended.done():
         await desk.heartbeat(card.worker, card.incarnation, 0, WorkerLoad())
         await asyncio.wait({ended}, timeout=1.0)
-    await desk.close()
+    await desk.aclose()
     os._exit(0)
 
 
