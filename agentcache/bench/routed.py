@@ -113,8 +113,10 @@ class Rounds:
     failed: int = 0
 
     def summary(self) -> Path50:
-        medians = [round(statistics.median(found) * 1e3, 3) for found in (self.p50s, self.p99s, self.bursts)]
-        return Path50(*medians, self.requests, self.failed)
+        p50, p99, burst = (
+            round(statistics.median(found) * 1e3, 3) for found in (self.p50s, self.p99s, self.bursts)
+        )
+        return Path50(p50, p99, burst, self.requests, self.failed)
 
 
 def request_of(port: int, session: int) -> bytes:

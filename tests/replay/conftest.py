@@ -15,9 +15,9 @@ import structlog
 import uvicorn
 
 from agentcache import logs
+from agentcache.web.listening import bind, url_of
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
-from agentcache.worker.serve import bind, url_of
 from tests.serving import no_references, nothing_left, save_tiny_checkpoint, started_worker
 
 SYSTEM = "You repair small programs. " * 12

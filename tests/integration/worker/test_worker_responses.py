@@ -17,7 +17,8 @@ from tests.serving import own_worker
 from tests.teaching import save_taught_checkpoint
 
 pytestmark = pytest.mark.asyncio
-TOOL: Any = {"type": "function", **TOOLS[0]["function"]}
+FUNCTION: Any = TOOLS[0]["function"]
+TOOL: Any = {"type": "function", **FUNCTION}
 ASKED: Any = {
     "model": "taught",
     "max_output_tokens": 120,
@@ -103,7 +104,9 @@ async def test_a_history_of_items_is_the_chat_that_it_was(client: openai.AsyncOp
         },
     ]
     as_items = await client.responses.create(**{**ASKED, "input": history, "max_output_tokens": 1})
-    as_chat = await client.chat.completions.create(model="m", messages=chat, tools=TOOLS, max_tokens=1)  # type: ignore[call-overload]
+    tools: list[Any] = [*TOOLS]
+    as_chat = await client.chat.completions.create(model="m", messages=chat, tools=tools, max_tokens=1)
+    assert as_chat.usage is not None
     assert as_items.usage is not None
     assert as_items.usage.input_tokens == as_chat.usage.prompt_tokens
 
@@ -116,9 +119,10 @@ async def test_an_answer_that_was_cut_is_incomplete(client: openai.AsyncOpenAI) 
 
 
 async def test_a_text_is_the_users_message_and_instructions_the_systems(client: openai.AsyncOpenAI) -> None:
+    inputs: list[Any] = ["Hi", [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]]
     texts = [
         await client.responses.create(model="m", input=said, instructions="Be brief.", max_output_tokens=1)
-        for said in ("Hi", [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}])  # type: ignore[list-item]
+        for said in inputs
     ]
     without = await client.responses.create(model="m", input="Hi", max_output_tokens=1)
     counts = [one.usage.input_tokens for one in texts if one.usage]

@@ -89,6 +89,7 @@ class Heard:
     """An event sink that remembers."""
 
     events: list[Event] = field(default_factory=list)
+    listening: bool = True
 
     def publish(self, event: Event) -> None:
         self.events.append(event)

@@ -3,10 +3,10 @@
 from agentcache.engine.api import Admitted
 from agentcache.stats import CachedTokens
 from agentcache.types import SessionState
+from agentcache.web.reply import Json
 from agentcache.worker.answers import (
     ChatShape,
     Head,
-    Json,
     TextShape,
     extension,
     tier_details,
