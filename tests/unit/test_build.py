@@ -131,11 +131,13 @@ except CacheError as refused:
 """
 
 ENGINE_WITHOUT = """
-from agentcache.engine import build
-build.load_named = lambda _settings: print("a model was loaded")
+from agentcache.config import EngineSettings
+from agentcache.engine import build, loading
+from agentcache.errors import CacheError
+loading.load_named = lambda _settings: print("a model was loaded")
 try:
-    build.build_engine(build.EngineSettings(core="native"))
-except build.CacheError as refused:
+    build.build_engine(EngineSettings(core="native"))
+except CacheError as refused:
     print(refused, file=sys.stderr)
 """
 

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Iterator, Callable
 from pathlib import Path
 
 import pytest
@@ -186,14 +187,21 @@ def test_long_log_is_begun_anew(tmp_path: Path) -> None:
     assert log.read_text() == "hello\n"
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose own path leaves room for a socket's."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 def test_path_too_long_for_a_socket_is_replaced_by_a_short_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_folder: Path
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(short_folder))
     deep = tmp_path / ("d" * 100)
     server = open_embedded(deep, ServerOptions(), CLOCK)
     assert server.owned
-    assert server.socket.parent.parent == tmp_path
+    assert server.socket.parent.parent == short_folder
     assert server.socket.parent.stat().st_mode & 0o777 == 0o700
     server.close()
     server.socket.parent.chmod(0o755)
