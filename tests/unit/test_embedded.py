@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
