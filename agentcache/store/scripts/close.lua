@@ -14,11 +14,11 @@ if not one then
   if ARGV[8] == '1' and generation ~= '' and redis.call('HEXISTS', P .. 'tombs', sid) == 0 then
     bury(sid, generation)
   end
-  if redis.call('EXISTS', P .. 'q:' .. sid) == 1 then close_left(sid, CLOSES, closed) end
   local before = redis.call('HGET', P .. 'tombs', sid)
+  if redis.call('EXISTS', P .. 'q:' .. sid) == 1 then close_left(sid, CLOSES, closed) end
   return answer(before and 'already' or 'unknown', before or '0')
 end
-if generation ~= '' and generation ~= one.g then return answer('stale', one.g) end
+if generation ~= '' and generation ~= one.g then return {'stale', one.g, 0} end
 redis.call('ZADD', P .. 'closing', text(now), sid)
 redis.call('HSET', P .. 'y:' .. sid, 'mode', ARGV[5], 'operation', ARGV[6], 'reply_to', ARGV[7])
 close_one(sid, one, {ARGV[5], ARGV[6], ARGV[7]}, closed)

@@ -1,0 +1,204 @@
+"""Every session store, for tests that hold for all of them. A new one is a line in `STORES`."""
+
+import contextlib
+import itertools
+import shutil
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from agentcache.clock import SystemClock
+from agentcache.embedded import GuardedProcess, ServerOptions, open_embedded
+from agentcache.store.api import SessionRef, Store, StoreRules
+from agentcache.store.connect import connect
+from agentcache.store.memory import MemoryStore
+from agentcache.wire import Notice, Outcome, Receipt, WorkerCard
+
+CLOCK = SystemClock()
+PATIENCE_NS = 20_000_000_000
+START_MS = 1_800_000_000_000
+CLUSTER_SLOTS = 16384
+NODES = 3
+A, B, C, D = (SessionRef("t", name) for name in "abcd")
+
+
+class Servers:
+    """Servers of a folder, started when they are first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running = ExitStack()
+        self._urls: dict[str, str] = {}
+
+    def url(self, kind: str) -> str:
+        """Where a server of that kind is."""
+        if kind not in self._urls:
+            self._urls[kind] = getattr(self, f"_{kind}")(self._folder / kind)
+        return self._urls[kind]
+
+    def close(self) -> None:
+        self._running.close()
+
+    def _valkey(self, folder: Path) -> str:
+        server = open_embedded(folder, ServerOptions(append_only=True), CLOCK)
+        self._running.callback(server.close)
+        return f"unix://{server.socket}"
+
+    def _redis7(self, folder: Path) -> str:
+        folder.mkdir()
+        socket = folder / "s.sock"
+        self._start(folder, "--port", "0", "--unixsocket", str(socket), "--dir", str(folder))
+        with redis.Redis(unix_socket_path=str(socket)) as client:
+            until_it_answers(client)
+        return f"unix://{socket}"
+
+    def _cluster(self, folder: Path) -> str:
+        ports = [self._node(folder / str(number)) for number in range(NODES)]
+        clients: list[Any] = [redis.Redis(port=port, decode_responses=True) for port in ports]
+        for number, client in enumerate(clients):
+            until_it_answers(client)
+            first, end = (CLUSTER_SLOTS * at // NODES for at in (number, number + 1))
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0], ports[0] + 1)
+        for client in clients:
+            until(partial(_is_whole, client))
+            client.close()
+        return f"redis+cluster://127.0.0.1:{ports[0]}"
+
+    def _node(self, folder: Path) -> int:
+        folder.mkdir(parents=True)
+        port = free_port()
+        bus = ("--cluster-enabled", "yes", "--cluster-port", str(port + 1), "--bind", "127.0.0.1")
+        self._start(folder, "--port", str(port), *bus, "--dir", str(folder))
+        return port
+
+    def _start(self, folder: Path, *options: str) -> None:
+        binary = shutil.which("redis-server")
+        assert binary, "apt-get install redis-server"
+        process = GuardedProcess([binary, "--save", "", "--daemonize", "no", *options], folder / "log")
+        self._running.callback(process.stop)
+
+
+def _is_whole(client: Any) -> bool:
+    """Whether a node knows all nodes of its cluster, and every slot has one."""
+    info = client.execute_command("CLUSTER", "INFO")
+    return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == str(NODES))
+
+
+def free_port() -> int:
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = CLOCK.now_ns() + PATIENCE_NS
+    while not happened():
+        assert CLOCK.now_ns() < deadline, "it did not happen in time"
+
+
+def until_it_answers(client: redis.Redis) -> None:
+    def answers() -> bool:
+        with contextlib.suppress(redis.ConnectionError):
+            return bool(client.ping())
+        return False
+
+    until(answers)
+
+
+class Scene:
+    """A store, its time, and what tests do often."""
+
+    def __init__(self, store: Store, hours: "Hours") -> None:
+        self.store = store
+        self.hours = hours
+        self._numbers = itertools.count(1)
+
+    async def worker(self, name: str, incarnation: str = "1") -> str:
+        """Register a worker; answers the cursor of its stream."""
+        await self.store.register(card(name, incarnation))
+        return (await self.store.mail(name, 0, "", 0)).cursor
+
+    def request(self) -> str:
+        return f"r{next(self._numbers)}"
+
+
+class Hours:
+    """Unix milliseconds that pass when told."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.now = now_ms
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += round(seconds * 1000)
+
+
+def card(name: str, incarnation: str = "1") -> WorkerCard:
+    return WorkerCard(name, incarnation, f"http://127.0.0.1/{name}", "tiny-all", 4096, 16, 64, 4, 100)
+
+
+def receipt(notice: Notice, worker: str, outcome: Outcome = Outcome.RELEASED) -> Receipt:
+    """A worker's answer to a notice."""
+    return Receipt(
+        notice.order,
+        notice.tenant,
+        notice.session,
+        notice.generation,
+        worker,
+        outcome,
+        notice.operation,
+        notice.reply_to,
+        mode=notice.mode,
+    )
+
+
+@dataclass(frozen=True)
+class StoreCase:
+    """How to make one store, empty."""
+
+    make: Callable[[Servers, StoreRules, Hours], AbstractAsyncContextManager[Store]]
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
+@asynccontextmanager
+async def memory(_: Servers, rules: StoreRules, hours: Hours) -> AsyncIterator[Store]:
+    epochs = (f"epoch {number}" for number in itertools.count(1))
+    yield MemoryStore(rules, hours.now_ms, lambda: next(epochs))
+
+
+def served(kind: str) -> Callable[[Servers, StoreRules, Hours], AbstractAsyncContextManager[Store]]:
+    """A store on a server of that kind, whose time is the test's."""
+
+    @asynccontextmanager
+    async def make(servers: Servers, rules: StoreRules, hours: Hours) -> AsyncIterator[Store]:
+        store = await connect(servers.url(kind), rules, now_ms=hours.now_ms)
+        async with aclosing(store):
+            await store.forget()
+            await store.prepare()
+            yield store
+
+    return make
+
+
+STORES: dict[str, StoreCase] = {
+    "memory": StoreCase(memory),
+    "valkey": StoreCase(served("valkey")),
+    "redis7": StoreCase(served("redis7"), (pytest.mark.system,)),
+    "cluster": StoreCase(served("cluster"), (pytest.mark.system,)),
+}
+
+
+def store_cases() -> list[object]:
+    """Parameters for `pytest.mark.parametrize("case", store_cases())`, each with its markers."""
+    return [pytest.param(case, id=name, marks=case.marks) for name, case in STORES.items()]
