@@ -55,7 +55,7 @@ class MemorySessions:
         if not session:
             return self._tag_closed(ref, use)
         self._forget_dead(session)
-        if use.request_id in session.in_flight:
+        if session.in_flight.get(use.request_id, 0) > self.books.now_ms():
             by, verdict = session.began
             repeated = verdict if by == use.request_id else TagVerdict.JOINED
             return self._tagged(ref, use, repeated)
@@ -208,8 +208,10 @@ class MemorySessions:
         return Tagged(verdict, generation, parent_ignored=bool(use.parent), epoch=self.books.epoch)
 
     def _forget_dead(self, session: Session) -> None:
-        """Requests whose routers never said that they ended."""
+        """Requests whose routers never said that they ended; looked for now and then, they count no more anyway."""
         now_ms = self.books.now_ms()
+        if now_ms % 16:
+            return
         session.in_flight = {rid: until for rid, until in session.in_flight.items() if until > now_ms}
 
     def _move_away(self, ref: SessionRef, session: Session) -> None:
