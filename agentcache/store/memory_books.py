@@ -93,6 +93,7 @@ class Books:
     def lose(self) -> None:
         """Forget everything, as a server that lost its data."""
         self._epoch = ""
+        self.swept_ms = 0
         self.last = 0
         self.open: dict[SessionRef, Session] = {}
         self.tombs: dict[SessionRef, Tombstone] = {}
@@ -105,7 +106,8 @@ class Books:
     @property
     def epoch(self) -> str:
         """A name for what is known since the last loss, made when it is first asked for."""
-        self._epoch = self._epoch or self._new_epoch()
+        if not self._epoch:
+            self._epoch, self.swept_ms = self._new_epoch(), self.now_ms()
         return self._epoch
 
     def issue(self) -> int:

@@ -38,7 +38,7 @@ class MemoryDesk:
         if known:
             books.desks[worker].heard_ms = books.now_ms()
             books.desks[worker].load = load
-        return Beat(known, books.epoch)
+        return Beat(known, books.epoch, max(0, books.now_ms() - books.swept_ms) / 1000)
 
     async def leave(self, worker: str, incarnation: str) -> None:
         if self.books.incarnation(worker) == incarnation:

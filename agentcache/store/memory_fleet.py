@@ -58,6 +58,7 @@ class MemoryFleet:
 
     async def sweep(self, limit: int) -> Swept:
         books = self.books
+        _, books.swept_ms = books.epoch, books.now_ms()
         self._dismiss_gone()
         old_ms = books.now_ms() - books.rules.tombstone_s * 1000
         old = [ref for ref, tomb in books.tombs.items() if tomb.closed_ms <= old_ms]

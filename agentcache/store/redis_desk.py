@@ -35,7 +35,9 @@ class RedisDesk:
     async def heartbeat(self, worker: str, incarnation: str, highest: int, load: WorkerLoad) -> Beat:
         told = msgspec.json.encode(load).decode()
         beats = await self.calls.ask_all("heartbeat", worker, incarnation, highest, told)
-        return Beat(all(known for known, _ in beats), self.calls.epochs([epoch for _, epoch in beats]))
+        unswept_ms = max(int(since_ms) for _, _, since_ms in beats)
+        epoch = self.calls.epochs([epoch for _, epoch, _ in beats])
+        return Beat(all(known for known, _, _ in beats), epoch, unswept_ms / 1000)
 
     async def leave(self, worker: str, incarnation: str) -> None:
         await self.calls.ask_all("leave", worker, incarnation)

@@ -10,7 +10,7 @@
 -- and of a WORKER without a heartbeat (ms); TOMBSTONES, CLOSES of one call, LENGTH of a stream.
 --
 -- Keys, after the prefix. SID is TENANT/SESSION (a tenant has no slash).
---   format, epoch, gen    strings; gen is the last generation
+--   format, epoch, gen, swept   strings; gen is the last generation, swept when a router last swept, ms
 --   s:SID                 hash, an open session: FIELDS, and h:WORKER = incarnation for each holder
 --   f:SID                 zset, its requests in flight: id -> until when it counts, ms
 --   c:SID                 zset, its children: SID -> order
@@ -52,6 +52,7 @@ local function epoch()
   if known then return known end
   redis.call('SET', P .. 'epoch', ARGV[2])
   redis.call('SET', P .. 'format', FORMAT)
+  redis.call('SET', P .. 'swept', text(now))
   return ARGV[2]
 end
 

@@ -1,10 +1,11 @@
 -- uses base
 -- ARGV[3…]  worker, incarnation, highest generation that it has seen, load
--- returns    {1 if the worker is registered, epoch}
+-- returns    {1 if the worker is registered, epoch, since a router swept, ms}
 reach(ARGV[5])
 local known = born(ARGV[3]) == ARGV[4]
 if known then
   redis.call('HSET', P .. 'load', ARGV[3], ARGV[6])
   redis.call('ZADD', P .. 'workers', text(now), ARGV[3])
 end
-return {known and 1 or 0, epoch()}
+local of = epoch()
+return {known and 1 or 0, of, text(math.max(0, now - (redis.call('GET', P .. 'swept') or now)))}

@@ -5,6 +5,7 @@
 --            {tenant, session, generation, holder…}
 local limit = tonumber(ARGV[3])
 epoch()
+redis.call('SET', P .. 'swept', text(now))
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', text(now - 10 * WORKER))) do
   settle(worker, 'failed', 'the worker is gone')
   dismiss(worker)
