@@ -1,6 +1,6 @@
 """A router's routes, put together; every fault leaves in the shape that the clients of its path read."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 
@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentcache.errors import CacheError
 from agentcache.router.background import Background
@@ -17,7 +18,7 @@ from agentcache.router.context import Router
 from agentcache.router.info import InfoRoutes
 from agentcache.router.log_line import LogLine
 from agentcache.router.proxy import ProxyEndpoint
-from agentcache.router.routes import PASSED, error_body_of, http_error
+from agentcache.router.routes import PASSED, error_body_of, fault_body, http_error
 from agentcache.router.sessions_api import SessionsApi
 from agentcache.web.body import ClientGoneError
 from agentcache.web.reply import json_response
@@ -26,11 +27,33 @@ from agentcache.web.status import HTTP_STATUS, error_headers
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
-def create_app(router: Router) -> Starlette:
+class Front:
+    """What is passed on goes straight to its endpoint, which answers for its own faults; the rest to `rest`.
+
+    Middleware around a stream would be paid for with every chunk.
+    """
+
+    def __init__(self, passed: Mapping[str, ASGIApp], rest: ASGIApp) -> None:
+        self._passed = passed
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        app = self._passed.get(scope["path"], self._rest) if is_post else self._rest
+        await app(scope, receive, send)
+
+
+def create_app(router: Router) -> Front:
     """The ASGI application of a router; its lifespan runs the background work."""
+    passed = {route.path: ProxyEndpoint(router, route) for route in PASSED}
+    return Front(passed, _rest(router, passed))
+
+
+def _rest(router: Router, passed: Mapping[str, ASGIApp]) -> Starlette:
+    """All other requests; the paths that are passed on are there to refuse other methods."""
     return Starlette(
         routes=[
-            *(Route(route.path, ProxyEndpoint(router, route), methods=["POST"]) for route in PASSED),
+            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in passed.items()),
             *SessionsApi(router).routes(),
             *InfoRoutes(router).routes(),
         ],
@@ -77,5 +100,4 @@ async def _on_client_gone(_request: Request, _error: Exception) -> Response:
 
 async def _on_fault(request: Request, _error: Exception) -> Response:
     """A fault of ours; the details are in the log, not in the answer."""
-    said = "internal error; the router's log has the details"
-    return json_response(500, http_error(request.url.path, 500, said, "internal_error"))
+    return json_response(500, fault_body(request.url.path))

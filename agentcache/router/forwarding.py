@@ -85,4 +85,6 @@ def answer_headers(upstream: RawHeaders, said: Mapping[str, str], ours: bool) ->
 
 def header_value(text: str) -> bytes:
     """Text as a header can carry it, whoever wrote it: one line of UTF-8."""
-    return "".join(char if char.isprintable() else " " for char in text).encode("utf-8", "replace")
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else " " for char in text)
+    return text.encode("utf-8", "replace")

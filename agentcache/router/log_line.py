@@ -10,9 +10,8 @@ from agentcache.router.metrics import Facts, Times
 from agentcache.router.routes import PASSED
 
 PROBES: Final = frozenset({"/health", "/ready", "/metrics"})
-_PASSED: Final = frozenset(route.path for route in PASSED)
 _ROUTES: Final = (
-    *sorted(_PASSED),
+    *sorted(route.path for route in PASSED),
     *sorted(PROBES),
     "/v1/sessions",
     "/v1/models",
@@ -23,14 +22,14 @@ _ROUTES: Final = (
 
 
 class LogLine:
-    """Around every request but those that are passed on, which tell more themselves."""
+    """Around every request but those that are passed on, which never come here and tell more themselves."""
 
     def __init__(self, app: ASGIApp, router: Router) -> None:
         self._app = app
         self._router = router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (scope["path"] in _PASSED and scope["method"] == "POST"):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         facts = Facts(_route(scope["path"]), Times(self._router.clock.now_ns()))

@@ -48,6 +48,16 @@ class Tokens:
     predicted: int = -1
     cached: int = -1
 
+    def known(self) -> Iterator[tuple[str, int]]:
+        """What is known, by name."""
+        told = (
+            ("prompt", self.prompt),
+            ("best", self.best),
+            ("predicted", self.predicted),
+            ("cached", self.cached),
+        )
+        return (each for each in told if each[1] >= 0)
+
 
 @dataclass(slots=True)
 class Facts:

@@ -1,6 +1,6 @@
 """The paths that pass through: a raw ASGI application that watches its client, and tells the log one line."""
 
-from dataclasses import asdict
+from http import HTTPStatus
 from typing import Final
 
 import structlog
@@ -15,7 +15,7 @@ from agentcache.router.metrics import Facts, Times
 from agentcache.router.passing import Passing
 from agentcache.router.relay import Relay
 from agentcache.router.request import Request
-from agentcache.router.routes import ErrorBody, PassedRoute
+from agentcache.router.routes import ErrorBody, PassedRoute, fault_body
 from agentcache.router.standing import Standing
 from agentcache.router.tenants import Tenant
 from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
@@ -40,7 +40,7 @@ class ProxyEndpoint:
         self._router.active.begin()
         try:
             self._router.require_open()
-            headers: RawHeaders = [(name.lower(), value) for name, value in scope["headers"]]
+            headers: RawHeaders = list(scope["headers"])
             read = RequestHeaders(headers)
             tenant = self._router.tenants.authenticate(read)
             facts.tenant = tenant.name
@@ -54,6 +54,10 @@ class ProxyEndpoint:
                 facts.status = CLIENT_CLOSED
         except CacheError as error:
             await self._fail(error, relay, facts)
+        except Exception:  # whoever runs this application logs it
+            if not relay.status:
+                await relay.whole(HTTPStatus.INTERNAL_SERVER_ERROR, fault_body(self._route.path), [])
+            raise
         finally:
             self._router.active.end()
             self._tell(facts)
@@ -119,7 +123,7 @@ class ProxyEndpoint:
         facts.times.ended_ns = self._router.clock.now_ns()
         facts.reason = facts.reason or "fault"
         self._router.metrics.count_passed(facts)
-        known = {f"{name}_tokens": count for name, count in asdict(facts.tokens).items() if count >= 0}
+        known = {f"{name}_tokens": count for name, count in facts.tokens.known()}
         times = facts.times
         structlog.get_logger().info(
             "request",

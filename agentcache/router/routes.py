@@ -39,6 +39,11 @@ def http_error(path: str, status: int, message: str, code: str) -> Json:
     return _anthropic(status, message, "") if _is_anthropics(path) else error_body(status, message, code)
 
 
+def fault_body(path: str) -> Json:
+    """The body of an answer to what went wrong here, in whatever way; the log has the details."""
+    return http_error(path, 500, "internal error; the router's log has the details", "internal_error")
+
+
 def _anthropic(status: int, message: str, request_id: str) -> Json:
     fallback = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
     inner = {"type": _ANTHROPIC_TYPES.get(status, fallback), "message": message}

@@ -91,6 +91,7 @@ async def _served(
         access_log=False,
         lifespan="on",
         server_header=False,
+        proxy_headers=False,  # nothing here asks for a client's address
         ws="none",
         timeout_keep_alive=75,
         timeout_graceful_shutdown=CUT_S,

@@ -62,22 +62,22 @@ async def unless_gone(receive: Receive, work: Coroutine[object, object, Answer])
     Caller   has read the whole body, so that `receive` only answers for the end of the connection
     Errors   ClientGoneError; whatever `work` raises
     """
-    task = asyncio.ensure_future(work)
-    watcher = asyncio.ensure_future(_gone(receive))
+    serving = asyncio.current_task()
+    assert serving, "a coroutine is run by a task"
+    watcher = asyncio.create_task(_cancel_when_gone(receive, serving))
     try:
-        await asyncio.wait((task, watcher), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientGoneError
+        return await work
     finally:
-        task.cancel()
+        gone = watcher.done() and not watcher.cancelled()
         watcher.cancel()
-        await asyncio.gather(task, watcher, return_exceptions=True)
+        if gone and not serving.uncancel():
+            raise ClientGoneError
 
 
-async def _gone(receive: Receive) -> None:
+async def _cancel_when_gone(receive: Receive, serving: "asyncio.Task[object]") -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    serving.cancel()
 
 
 def _declared_bytes(scope: Scope) -> int:
