@@ -8,14 +8,14 @@ forgiven: what cannot be an id is left out, and named in `ignored`.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from agentcache import wire
 from agentcache.errors import CacheError
 from agentcache.ids import checked_id
+from agentcache.router.sender_names import BODY_SESSION, TABLE, Place, Role, Row, sent, spellings
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RequestHeaders
 from agentcache.web.naming import named_id, read_generation
@@ -23,126 +23,7 @@ from agentcache.web.status import refuse
 
 EXPECTED: Final = wire.PREFIX + "expected-s"
 MAX_EXPECTED_S: Final = 1e9
-BODY_SESSION: Final = "session_id"
-"""Of the body: as much ours as others', and therefore read as strictly as our header."""
-
-
-class Role(StrEnum):
-    """What a name says about the request."""
-
-    SESSION = "session"
-    PARENT = "parent"
-    AGENT = "agent"  # a sub-agent of the session: with it, SESSION/AGENT is the session
-    PARENT_AGENT = "parent agent"
-    SUPERSEDED = "superseded"
-    FINAL = "final"
-    FAMILY = "family"
-    NEVER = "never read"
-
-
-class Place(StrEnum):
-    HEADER = "header"
-    BODY = "body"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One name. `group`: names that speak of one session; what a group says of a session other than the one taken
-    is left out. Headers are in lower case with dashes, fields of the body are paths."""
-
-    role: Role
-    place: Place
-    name: str
-    group: str
-    senders: str
-
-
-def _rows(place: Place, group: str, senders: str, roles: Mapping[str, Role]) -> tuple[Row, ...]:
-    return tuple(Row(role, place, name, group, senders) for name, role in roles.items())
-
-
-_HEADER, _BODY = Place.HEADER, Place.BODY
-
-TABLE: Final[tuple[Row, ...]] = (
-    *_rows(_HEADER, "plain", "vLLM, llm-d, AIBrix, OpenCode", {"x-session-id": Role.SESSION}),
-    *_rows(_BODY, "plain", "SGLang, vLLM, OpenRouter", {BODY_SESSION: Role.SESSION}),
-    *_rows(_BODY, "plain", "vLLM", {"vllm_xargs.session_id": Role.SESSION}),
-    *_rows(
-        _HEADER,
-        "plain",
-        "Fireworks, Cloudflare, Mistral, OpenCode, llm-d",
-        {"x-session-affinity": Role.SESSION},
-    ),
-    *_rows(
-        _HEADER,
-        "claude",
-        "Claude Code",
-        {
-            "x-claude-code-session-id": Role.SESSION,
-            "x-claude-code-agent-id": Role.AGENT,
-            "x-claude-code-parent-agent-id": Role.PARENT_AGENT,
-            "x-claude-code-compaction": Role.SUPERSEDED,
-            "x-claude-code-context-compacted": Role.SUPERSEDED,
-        },
-    ),
-    *_rows(
-        _HEADER,
-        "codex",
-        "Codex",
-        {
-            "thread-id": Role.SESSION,
-            "session-id": Role.SESSION,
-            "x-codex-parent-thread-id": Role.PARENT,
-        },
-    ),
-    *_rows(_HEADER, "plain", "OpenCode", {"x-opencode-session": Role.SESSION}),
-    *_rows(_HEADER, "plain", "OpenCode", {"x-parent-session-id": Role.PARENT}),
-    *_rows(_BODY, "plain", "SGLang (proposed)", {"parent_session_id": Role.PARENT}),
-    *_rows(
-        _HEADER,
-        "dynamo",
-        "Dynamo",
-        {
-            "x-dynamo-session-id": Role.SESSION,
-            "x-dynamo-parent-session-id": Role.PARENT,
-            "x-dynamo-session-final": Role.FINAL,
-        },
-    ),
-    *_rows(
-        _BODY,
-        "dynamo",
-        "Dynamo",
-        {
-            "nvext.agent_context.session_id": Role.SESSION,
-            "nvext.agent_context.parent_session_id": Role.PARENT,
-            "nvext.agent_context.session_final": Role.FINAL,
-            "nvext.agent_context.compaction": Role.SUPERSEDED,
-            "agent_context.session_id": Role.SESSION,
-            "agent_context.parent_session_id": Role.PARENT,
-            "agent_context.session_final": Role.FINAL,
-            "agent_context.compaction": Role.SUPERSEDED,
-        },
-    ),
-    *_rows(_HEADER, "litellm", "LiteLLM, OpenHands", {"x-litellm-session-id": Role.SESSION}),
-    *_rows(
-        _BODY,
-        "litellm",
-        "LiteLLM",
-        {"litellm_session_id": Role.SESSION, "metadata.session_id": Role.SESSION},
-    ),
-    *_rows(_HEADER, "sglang", "SGLang (proposed)", {"x-sglang-session-id": Role.SESSION}),
-    *_rows(_HEADER, "xai", "xAI", {"x-grok-conv-id": Role.SESSION}),
-    *_rows(_HEADER, "vertex", "Vertex AI", {"x-vertex-ai-session-id": Role.SESSION}),
-    *_rows(_HEADER, "bifrost", "Bifrost", {"x-bf-session-id": Role.SESSION}),
-    *_rows(_HEADER, "aibrix", "AIBrix", {"x-aibrix-session-key": Role.SESSION}),
-    *_rows(_HEADER, "smg", "SMG", {"x-smg-routing-key": Role.SESSION}),
-    *_rows(_BODY, "openai", "OpenAI, Codex", {"prompt_cache_key": Role.FAMILY}),
-    *_rows(_HEADER, "mcp", "MCP (a tool's session)", {"mcp-session-id": Role.NEVER}),
-)
-"""Names of others, first one first. The first session that can be one is taken."""
-
-_BY_ROLE: Final = {role: tuple(row for row in TABLE if row.role is role) for role in Role}
-_WITH_AGENTS: Final = frozenset(row.group for row in _BY_ROLE[Role.AGENT])
+_WITH_AGENTS: Final = frozenset(row.group for row in TABLE if row.role is Role.AGENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +67,7 @@ def identify(headers: RequestHeaders, fields: Fields) -> Identity:
 
     Errors   CacheError(BAD_REQUEST): our own names contradict each other, or a fence comes without a session;
              CacheError(BAD_SESSION_ID): one of our own names carries what is no id
-    Cost     two look-ups for each row that is not sent: tens of microseconds
+    Cost     microseconds, and more only for names of the table that are sent
     """
     reading = _Reading(headers, fields)
     own = _own_session(headers, fields)
@@ -195,8 +76,8 @@ def identify(headers: RequestHeaders, fields: Fields) -> Identity:
         session, source, above = own, wire.SESSION, ""
     else:
         session, source, above = reading.taken(claims)
-    agreeing = _Agreement(session, claims)
-    parent, parent_bad = reading.parent(session, above, agreeing)
+    others = _others(session, claims)
+    parent, parent_bad = reading.parent(session, above, others)
     return Identity(
         session=session,
         parent=parent,
@@ -204,8 +85,10 @@ def identify(headers: RequestHeaders, fields: Fields) -> Identity:
         source=source,
         fence=_fence(headers, session),
         strict=headers.flag(wire.STRICT, default=False),
-        superseded=headers.flag(wire.SUPERSEDED, default=any(map(reading.says, _BY_ROLE[Role.SUPERSEDED]))),
-        final=bool(session) and any(map(reading.affirms, agreeing.rows(Role.FINAL))),
+        superseded=headers.flag(
+            wire.SUPERSEDED, default=any(map(reading.says, reading.rows(Role.SUPERSEDED)))
+        ),
+        final=bool(session) and any(map(reading.affirms, reading.rows(Role.FINAL, others))),
         family=reading.family(),
         expected_s=_expected(headers),
         ignored=tuple(reading.ignored),
@@ -244,17 +127,10 @@ def _expected(headers: RequestHeaders) -> float:
     return seconds
 
 
-class _Agreement:
-    """Which groups speak of the session that was taken: those that name it, and those that name none."""
-
-    def __init__(self, session: str, claims: tuple[_Claim, ...]) -> None:
-        named: dict[str, set[str]] = {}
-        for claim in claims:
-            named.setdefault(claim.row.group, set()).add(claim.session)
-        self._others = {group for group, sessions in named.items() if session not in sessions}
-
-    def rows(self, role: Role) -> Iterator[Row]:
-        return (row for row in _BY_ROLE[role] if row.group not in self._others)
+def _others(session: str, claims: tuple[_Claim, ...]) -> frozenset[str]:
+    """The groups that speak of another session than the one that was taken; those that name none do not."""
+    agreeing = {claim.row.group for claim in claims if claim.session == session}
+    return frozenset(claim.row.group for claim in claims) - agreeing
 
 
 class _Reading:
@@ -263,11 +139,16 @@ class _Reading:
     def __init__(self, headers: RequestHeaders, fields: Fields) -> None:
         self._headers = headers
         self._fields = fields
+        self._sent = sent(headers, fields)
         self.ignored: list[str] = []
+
+    def rows(self, role: Role, without: frozenset[str] = frozenset()) -> Sequence[Row]:
+        """What is sent of a role, first one first, but for some groups."""
+        return [row for row in self._sent.get(role, ()) if row.group not in without]
 
     def claims(self) -> Iterator[_Claim]:
         """Every session that is named, first one first."""
-        for row in _BY_ROLE[Role.SESSION]:
+        for row in self.rows(Role.SESSION):
             session = self.id(row)
             if session:
                 yield _Claim(row, session)
@@ -278,7 +159,7 @@ class _Reading:
         A sub-agent's session is `session/agent`, its parent `session/parent agent`, or the session itself. Neither
         part of a group with agents has a slash, so no two sub-agents are one; by that name the API reaches it.
         """
-        agents = [row for row in _BY_ROLE[Role.AGENT] if self.id(row)]
+        agents = [row for row in self.rows(Role.AGENT) if self.id(row)]
         if not claims:
             for row in agents:
                 self._ignore(row, "without a session")
@@ -294,11 +175,11 @@ class _Reading:
         if _fault(session):
             self._ignore(row, "too long behind its session")
             return claim.session, claim.row.name, ""
-        above = [self.id(other) for other in _BY_ROLE[Role.PARENT_AGENT] if other.group == row.group]
+        above = [self.id(other) for other in self.rows(Role.PARENT_AGENT) if other.group == row.group]
         parent = "/".join([claim.session, *filter(None, above)])
         return session, f"{claim.row.name} + {row.name}", parent
 
-    def parent(self, session: str, above: str, agreeing: _Agreement) -> tuple[str, bool]:
+    def parent(self, session: str, above: str, others: frozenset[str]) -> tuple[str, bool]:
         """The parent, and whether one was named that cannot be: ours first, then the sub-agent's, then others'."""
         if not session:
             return "", False
@@ -306,11 +187,11 @@ class _Reading:
             named, fault = self._text(Row(Role.PARENT, Place.HEADER, wire.PARENT, "", ""))
             return _unlike(session, "" if fault or _fault(named) else named, True)
         ignored = len(self.ignored)
-        named = above or next(filter(None, map(self.id, agreeing.rows(Role.PARENT))), "")
+        named = above or next(filter(None, map(self.id, self.rows(Role.PARENT, others))), "")
         return _unlike(session, named, len(self.ignored) > ignored or bool(named))
 
     def family(self) -> str:
-        return next(filter(None, map(self.id, _BY_ROLE[Role.FAMILY])), "")
+        return next(filter(None, map(self.id, self.rows(Role.FAMILY))), "")
 
     def says(self, row: Row) -> bool:
         """Whether something is said to be so: anything but 0, false, none and nothing."""
@@ -335,7 +216,7 @@ class _Reading:
         """The value without blanks around it, and what is wrong with how it was sent."""
         if row.place is Place.BODY:
             return _body_text(self._fields.values, row.name)
-        spelled = [name for name in (row.name, row.name.replace("-", "_")) if self._headers.has(name)]
+        spelled = filter(self._headers.has, spellings(row))
         try:
             texts = set(map(self._headers.text, spelled)) - {""}
         except CacheError:

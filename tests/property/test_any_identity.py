@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from agentcache.errors import CacheError, Kind
 from agentcache.ids import checked_id
-from agentcache.router.identity import TABLE, Identity, Place, identify
+from agentcache.router.identity import Identity, identify
+from agentcache.router.sender_names import TABLE, Place
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RequestHeaders
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.router.identity import TABLE, Identity, Place, Role, Row, identify
+from agentcache.router.identity import Identity, identify
+from agentcache.router.sender_names import TABLE, Place, Role, Row
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RequestHeaders
 from tests.house.source import ROOT
