@@ -4,22 +4,23 @@ import contextlib
 import itertools
 import shutil
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import redis
 
 from agentcache.clock import SystemClock
 from agentcache.embedded import GuardedProcess, ServerOptions, open_embedded
-from agentcache.store.api import SessionRef, Store, StoreRules
+from agentcache.store.api import Beat, Done, Mail, SessionRef, Store, StoreRules, Tagged, Use
 from agentcache.store.connect import connect
 from agentcache.store.memory import MemoryStore
-from agentcache.wire import Notice, Outcome, Receipt, WorkerCard
+from agentcache.wire import Notice, Outcome, Receipt, WorkerCard, WorkerLoad
 
 CLOCK = SystemClock()
 PATIENCE_NS = 20_000_000_000
@@ -122,13 +123,53 @@ class Scene:
         self.hours = hours
         self._numbers = itertools.count(1)
 
-    async def worker(self, name: str, incarnation: str = "1") -> str:
-        """Register a worker; answers the cursor of its stream."""
+    async def worker(self, name: str, incarnation: str = "1") -> "Worker":
+        """A worker that is registered, and reads its streams from now on."""
         await self.store.register(card(name, incarnation))
-        return (await self.store.mail(name, 0, "", 0)).cursor
+        cursors = [(await self.store.mail(name, shard, "", 0)).cursor for shard in range(self.store.shards)]
+        return Worker(self.store, name, incarnation, cursors)
 
-    def request(self) -> str:
-        return f"r{next(self._numbers)}"
+    async def tag(self, ref: SessionRef, worker: str = "", **more: Any) -> Tagged:
+        """A request of its own."""
+        return await self.store.tag(ref, Use(f"r{next(self._numbers)}", worker, **more))
+
+    async def turn(self, ref: SessionRef, worker: str = "") -> Tagged:
+        """A request that ends, and registers where the session is."""
+        request = f"r{next(self._numbers)}"
+        tagged = await self.store.tag(ref, Use(request, worker))
+        done = Done(request, tagged.generation, tagged.worker, tagged.placement, registered=True)
+        assert await self.store.done(ref, done)
+        return tagged
+
+    async def state(self, ref: SessionRef) -> str:
+        return (await self.store.look(ref)).state
+
+
+@dataclass
+class Worker:
+    """A worker's side of a store."""
+
+    store: Store
+    name: str
+    incarnation: str
+    cursors: list[str]
+
+    async def notices(self, wait_s: float = 0) -> list[Notice]:
+        """New ones, of every shard."""
+        mails = [await self.mail(shard, wait_s) for shard in range(len(self.cursors))]
+        assert not any(mail.gap for mail in mails)
+        return [notice for mail in mails for notice in mail.notices]
+
+    async def mail(self, shard: int = 0, wait_s: float = 0) -> Mail:
+        mail = await self.store.mail(self.name, shard, self.cursors[shard], wait_s)
+        self.cursors[shard] = mail.cursor
+        return mail
+
+    async def answer(self, notice: Notice, outcome: Outcome = Outcome.RELEASED) -> None:
+        await self.store.receipt(receipt(notice, self.name, outcome))
+
+    async def beat(self, highest: int = 0) -> Beat:
+        return await self.store.heartbeat(self.name, self.incarnation, highest, WorkerLoad())
 
 
 class Hours:
@@ -202,3 +243,30 @@ STORES: dict[str, StoreCase] = {
 def store_cases() -> list[object]:
     """Parameters for `pytest.mark.parametrize("case", store_cases())`, each with its markers."""
     return [pytest.param(case, id=name, marks=case.marks) for name, case in STORES.items()]
+
+
+every_store = pytest.mark.parametrize("case", store_cases())
+RULES = StoreRules(
+    ttl_s=100,
+    reopen_after_s=20,
+    tombstone_s=200,
+    tombstones=8,
+    in_flight_s=50,
+    worker_s=30,
+    close_limit=4,
+    stream_length=120,
+)
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with closing(Servers(tmp_path_factory.mktemp("servers"))) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def scene(case: StoreCase, servers: Servers) -> AsyncIterator[Scene]:
+    """A store that is empty, under `RULES`."""
+    hours = Hours()
+    async with case.make(servers, RULES, hours) as store:
+        yield Scene(store, hours)

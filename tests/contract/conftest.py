@@ -9,6 +9,8 @@ from tests.builders import CORES, MakeCore, config_of
 from tests.check import check_all
 from tests.contract.world import World, world_of
 from tests.driver import Driver
+from tests.sessionstores import scene as scene
+from tests.sessionstores import servers as servers
 
 Drive = Callable[..., Driver]
 
