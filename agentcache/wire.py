@@ -36,6 +36,7 @@ ROUTED: Final = PREFIX + "routed"
 TAG_VALID_S: Final = 120
 SECRET_BYTES: Final = 32
 _VERSION: Final = b"agentcache-tag-1"
+_SIZE: Final = struct.Struct("<I")
 _MAC_BYTES: Final = hashlib.sha256().digest_size
 
 
@@ -128,11 +129,11 @@ def _refused(how: str) -> CacheError:
 
 
 def _framed(part: bytes) -> bytes:
-    return struct.pack("<I", len(part)) + part
+    return _SIZE.pack(len(part)) + part
 
 
 def _packed(*parts: str) -> bytes:
-    return b"".join(_framed(part.encode()) for part in parts)
+    return b"".join([_framed(part.encode()) for part in parts])
 
 
 def _unpacked(body: bytes) -> Tag:
@@ -141,7 +142,7 @@ def _unpacked(body: bytes) -> Tag:
     at = 0
     try:
         while at < len(body):
-            (size,) = struct.unpack_from("<I", body, at)
+            (size,) = _SIZE.unpack_from(body, at)
             parts.append(body[at + 4 : at + 4 + size].decode())
             at += 4 + size
         tenant, salt, session, generation, placement, parent, hints, request_id, worker, issued, epoch = parts

@@ -3,9 +3,12 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from agentcache.errors import CacheError, Kind
 from agentcache.router.settings import PlainUpstream
@@ -21,9 +24,8 @@ LATELY = 512
 """Conversations a worker that `homes` counts in full."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerView:
-    """A worker at one moment.
+class WorkerView(msgspec.Struct, frozen=True):
+    """A worker at one moment, made anew with every request that comes or goes.
 
     `waiting` and `running` are its own last report; `in_flight` is what this router has there now, and `others` what
     everybody else has, over the last reports. `chosen` grows with every choice: the smallest was chosen longest ago.
@@ -117,6 +119,7 @@ class FleetView:
         self._heard: dict[str, int] = {}
         self._chosen: dict[str, int] = {}
         self._homes: dict[str, int] = {}
+        self._first_turns: dict[str, int] = {}
         self._shedding: set[str] = set()
         self._views: dict[str, WorkerView] = {}
         self._turn = count(1)
@@ -143,7 +146,7 @@ class FleetView:
 
     def views(self) -> tuple[WorkerView, ...]:
         """Every worker that is known, dead ones too."""
-        return tuple(self.view(worker) for worker in self._known)
+        return tuple([self.view(worker) for worker in self._known])
 
     def view(self, worker: str) -> WorkerView:
         """Errors: CacheError(NO_WORKER)."""
@@ -200,7 +203,7 @@ class FleetView:
             known,
             alive=known.alive and worker not in self._failed,
             in_flight=self._in_flight.get(worker, 0),
-            chosen=self._chosen.get(worker, _first_turn(self._salt, worker)),
+            chosen=self._chosen.get(worker) or self._first_turn(worker),
             homes=self._homes.get(worker, 0),
         )
         if now.crowded:
@@ -208,6 +211,13 @@ class FleetView:
         elif now.load <= now.seats:
             self._shedding.discard(worker)
         return replace(now, shedding=True) if worker in self._shedding else now
+
+    def _first_turn(self, worker: str) -> int:
+        """Before anything was chosen each router has an order of its own."""
+        if worker not in self._first_turns:
+            digest = hashlib.sha256(f"{self._salt}\n{worker}".encode()).digest()
+            self._first_turns[worker] = -1 - int.from_bytes(digest[:4])
+        return self._first_turns[worker]
 
     async def _listed(self, store: Roster) -> tuple[WorkerEntry, ...] | CacheError:
         try:
@@ -253,6 +263,7 @@ class FleetView:
     def _forget(self, worker: str) -> None:
         for table in (self._known, self._heard, self._failed, self._chosen, self._peak, self._homes):
             table.pop(worker, None)
+        self._first_turns.pop(worker, None)
         self._shedding.discard(worker)
 
     def _probed(self, worker: str, health: Health) -> None:
@@ -291,8 +302,3 @@ class Flight:
 def plain_id(url: str) -> str:
     """What a server that is no worker of ours is called: its address."""
     return url.partition("://")[2]
-
-
-def _first_turn(salt: str, worker: str) -> int:
-    """Before anything was chosen each router has an order of its own."""
-    return -1 - int.from_bytes(hashlib.sha256(f"{salt}\n{worker}".encode()).digest()[:4])

@@ -29,14 +29,14 @@ _IDENTITY: Final = frozenset(
         wire.SUPERSEDED,
     )
 )
+_NOT_FOR_OURS: Final = _KEYS | _OF_THIS_HOP | _IDENTITY
 _SALTED: Final = frozenset({"sglang", "vllm"})
 _OWN_FIELDS: Final = ("session_id", "parent_session_id")
 
 
 def worker_headers(headers: RawHeaders, tag: str, request_id: str) -> RawHeaders:
     """For our worker: who asks and for which session stands in the tag alone."""
-    dropped = _KEYS | _OF_THIS_HOP | _IDENTITY
-    kept = [(name, value) for name, value in end_to_end(headers) if name not in dropped]
+    kept = [(name, value) for name, value in end_to_end(headers) if name not in _NOT_FOR_OURS]
     return [*kept, (wire.TAG.encode(), tag.encode()), (REQUEST_ID.encode(), request_id.encode())]
 
 
@@ -74,13 +74,11 @@ def answer_headers(upstream: RawHeaders, said: Mapping[str, str], ours: bool) ->
 
     `ours`: from our own worker; what others say in our names is dropped.
     """
-    named = {name.encode() for name in (*said, "date", REQUEST_ID)}
-    kept = [
-        (name.lower(), value)
-        for name, value in upstream
-        if name.lower() not in named and (ours or not name.lower().startswith(_PREFIX))
-    ]
-    return [*kept, *((name.encode(), header_value(value)) for name, value in said.items())]
+    told = [(name.encode(), header_value(value)) for name, value in said.items()]
+    named = {b"date", REQUEST_ID.encode(), *(name for name, _ in told)}
+    lowered = [(name.lower(), value) for name, value in upstream]
+    kept = [each for each in lowered if each[0] not in named and (ours or not each[0].startswith(_PREFIX))]
+    return [*kept, *told]
 
 
 def header_value(text: str) -> bytes:

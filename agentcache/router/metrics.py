@@ -4,8 +4,9 @@ No label has a session or a tenant. Processes that share a port write to files i
 asked answers for all.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -96,7 +97,7 @@ class RouterMetrics:
         self._states = self._counter(
             "session_states", "Passed requests by the state of their session", "state"
         )
-        self._retries = self._counter("retries", "Attempts beyond the first, before the first byte")
+        self._retries = self._counter("retries", "Attempts beyond the first, before the first byte")()
         self._tokens = self._counter(
             "cached_tokens",
             "Prompt tokens: best possible, predicted for the worker chosen, delivered",
@@ -110,17 +111,17 @@ class RouterMetrics:
 
     def count(self, facts: Facts) -> None:
         """Count a request of any route."""
-        self._requests.labels(facts.route, str(facts.status)).inc()
+        self._requests(facts.route, facts.status).inc()
 
     def count_passed(self, facts: Facts) -> None:
         """Count a request that was to be passed on, with all that is known of it."""
         self.count(facts)
-        self._ends.labels(facts.reason).inc()
-        self._sources.labels(facts.source or "none").inc()
+        self._ends(facts.reason).inc()
+        self._sources(facts.source or "none").inc()
         if facts.placed:
-            self._placed.labels(_rule(facts.placed)).inc()
+            self._placed(_rule(facts.placed)).inc()
         if facts.session_state:
-            self._states.labels(facts.session_state).inc()
+            self._states(facts.session_state).inc()
         self._retries.inc(max(0, facts.attempts - 1))
         self._count_tokens(facts)
         self._observe(facts)
@@ -142,7 +143,7 @@ class RouterMetrics:
             "delivered": facts.tokens.cached,
         }
         for what, tokens in told.items():
-            self._tokens.labels(what).inc(max(0, tokens))
+            self._tokens(what).inc(max(0, tokens))
 
     def _observe(self, facts: Facts) -> None:
         times = facts.times
@@ -152,8 +153,10 @@ class RouterMetrics:
             self._first.observe(times.seconds(times.first_ns))
             self._total.observe(times.seconds(times.ended_ns))
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, namespace=NAMESPACE, registry=self._registry)
+    def _counter(self, name: str, text: str, *labels: str) -> Callable[..., Counter]:
+        """The counters of a name, by the values of its labels; the library's own look-up takes locks."""
+        counter = Counter(name, text, labels, namespace=NAMESPACE, registry=self._registry)
+        return cache(counter.labels) if labels else lambda: counter
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, namespace=NAMESPACE, registry=self._registry, buckets=buckets)

@@ -103,25 +103,15 @@ class Passing:
         chosen = settled.chosen
         headers, body = written(self._router, self._request, chosen, settled.standing, attempt_id)
         url = f"{chosen.url}{self._request.target}"
-        sending = asyncio.ensure_future(self._router.upstream.send("POST", url, headers, body))
         try:
-            return await self._while_alive(sending, chosen.worker)
-        except BaseException:
-            _drop(sending)
-            raise
-
-    async def _while_alive(
-        self, sending: asyncio.Future[Answer | NoAnswer], worker: str
-    ) -> Answer | NoAnswer:
-        silent = 0
-        while not sending.done():
-            await asyncio.wait((sending,), timeout=self._router.settings.refresh_s)
-            view = self._router.fleet.find(worker)
-            silent = 0 if view and view.alive else silent + 1
-            if silent >= SILENT_LOOKS and not sending.done():
-                _drop(sending)
-                return NoAnswer(Failure.SILENT, "it is not heard any more")
-        return sending.result()
+            async with asyncio.timeout(None) as limit:
+                looking = Looking(self._router, chosen.worker, limit)
+                try:
+                    return await self._router.upstream.send("POST", url, headers, body)
+                finally:
+                    looking.end()
+        except TimeoutError:
+            return NoAnswer(Failure.SILENT, "it is not heard any more")
 
     def _missed(self, settled: Settled, answer: NoAnswer) -> None:
         """What a missing answer means for the worker and for this request.
@@ -220,15 +210,27 @@ class Passing:
             facts.tokens.prompt = int(prompt)
 
 
-def _drop(sending: asyncio.Future[Answer | NoAnswer]) -> None:
-    """End an exchange that nobody waits for; an answer that has begun all the same is closed."""
-    sending.cancel()
-    sending.add_done_callback(_close_unwanted)
+class Looking:
+    """Looks at the fleet now and then, while a worker owes an answer, and ends `limit` once nobody hears the worker."""
 
+    def __init__(self, router: Router, worker: str, limit: asyncio.Timeout) -> None:
+        self._router = router
+        self._worker = worker
+        self._limit = limit
+        self._silent = 0
+        self._loop = asyncio.get_running_loop()
+        self._next = self._later()
 
-def _close_unwanted(sending: asyncio.Future[Answer | NoAnswer]) -> None:
-    if sending.cancelled() or sending.exception():
-        return
-    answer = sending.result()
-    if isinstance(answer, Answer):
-        answer.close()
+    def end(self) -> None:
+        self._next.cancel()
+
+    def _later(self) -> asyncio.TimerHandle:
+        return self._loop.call_later(self._router.settings.refresh_s, self._look)
+
+    def _look(self) -> None:
+        view = self._router.fleet.find(self._worker)
+        self._silent = 0 if view and view.alive else self._silent + 1
+        if self._silent >= SILENT_LOOKS:
+            self._limit.reschedule(self._loop.time())
+        else:
+            self._next = self._later()

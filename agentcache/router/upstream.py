@@ -176,8 +176,14 @@ class Upstreams:
 
 def end_to_end(headers: RawHeaders) -> RawHeaders:
     """Headers without those of one connection: the known ones, and those that `connection` names."""
-    named = {part for name, value in headers if name.lower() == b"connection" for part in _parts(value)}
-    return [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP | named]
+    lowered = [name.lower() for name, _ in headers]
+    dropped = HOP_BY_HOP.intersection(lowered)
+    if b"connection" in dropped:
+        named = (_parts(value) for name, value in headers if name.lower() == b"connection")
+        dropped = dropped.union(*named)
+    if not dropped:
+        return list(headers)
+    return [header for header, name in zip(headers, lowered, strict=True) if name not in dropped]
 
 
 def _parts(value: bytes) -> Iterator[bytes]:

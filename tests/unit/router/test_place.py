@@ -317,7 +317,7 @@ def fleets(draw: st.DrawFn) -> list[Candidate]:
 
 
 def _named(name: str, view: WorkerView) -> WorkerView:
-    fields = {field: getattr(view, field) for field in WorkerView.__slots__}
+    fields = {field: getattr(view, field) for field in WorkerView.__struct_fields__}
     return WorkerView(**(fields | {"id": name}))
 
 
