@@ -1,0 +1,122 @@
+"""A TCP gate in front of one worker: requests can be held, cut, and delivered a second time."""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+SECOND_WAIT_S = 5.0
+KEPT_REQUESTS = 8
+
+
+@dataclass(slots=True)
+class Passage:
+    """One connection through the gate: its two sides, and the last request that came through."""
+
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter
+    request: bytearray = field(default_factory=bytearray)
+
+    def cut(self) -> None:
+        for side in (self.client, self.server):
+            side.transport.abort()
+
+
+class Gate:
+    """Listens for routers and forwards to a worker. While it is shut, what comes is kept and not forwarded."""
+
+    def __init__(self, worker_port: int) -> None:
+        self._worker_port = worker_port
+        self._open = asyncio.Event()
+        self._open.set()
+        self._passages: list[Passage] = []
+        self._seen: deque[bytes] = deque(maxlen=KEPT_REQUESTS)
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.release()
+        while self._passages:
+            self.cut()
+            await asyncio.sleep(0)
+
+    def shut(self) -> None:
+        """Hold what comes from routers from now on: late and reordered delivery."""
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    def cut(self) -> None:
+        """Break every connection that is open now."""
+        for passage in self._passages:
+            passage.cut()
+
+    async def deliver_again(self) -> int:
+        """Send a request that went through once more; answers the status, 0 when there is nothing or nobody."""
+        if not self._seen:
+            return 0
+        with suppress(OSError, asyncio.TimeoutError, ValueError, IndexError):
+            return await asyncio.wait_for(self._send(self._seen[0]), SECOND_WAIT_S)
+        return 0
+
+    async def _send(self, request: bytes) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._worker_port)
+        try:
+            writer.write(request)
+            await writer.drain()
+            return int((await reader.readline()).split()[1])
+        finally:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._worker_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        passage = Passage(writer, far_writer)
+        self._passages.append(passage)
+        try:
+            await asyncio.gather(self._inward(passage, reader), self._outward(passage, far_reader))
+        except OSError:
+            passage.cut()
+        finally:
+            passage.cut()
+            self._passages.remove(passage)
+
+    async def _inward(self, passage: Passage, reader: asyncio.StreamReader) -> None:
+        while data := await reader.read(65536):
+            await self._open.wait()
+            if data.startswith(b"POST "):
+                self._keep(passage)
+            passage.request += data
+            passage.server.write(data)
+            await passage.server.drain()
+        passage.cut()
+
+    async def _outward(self, passage: Passage, reader: asyncio.StreamReader) -> None:
+        while data := await reader.read(65536):
+            self._keep(passage)
+            passage.client.write(data)
+            await passage.client.drain()
+        passage.cut()
+
+    def _keep(self, passage: Passage) -> None:
+        """An answer begins, so what came before it was a whole request."""
+        if b"x-agentcache-tag" in passage.request.lower():
+            self._seen.append(bytes(passage.request))
+        passage.request.clear()
+
+
+def spawn(tasks: set[asyncio.Task[None]], work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    """Start a task that is kept until it is done."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task

@@ -1,0 +1,83 @@
+"""What the machine knows because it was told: turns that ended well, closes that were acknowledged."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of a worker, and of the store's data: what happened in another one proves nothing now."""
+
+    worker: str
+    starts: int
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A close that was acknowledged. `losses` and `backs`: before it.
+
+    `firm`: every holder has answered, and the store's clock had reached the generation.
+    """
+
+    through: int
+    firm: bool
+    losses: int
+    backs: int
+
+
+@dataclass(slots=True)
+class Known:
+    """One session as its agent saw it. `doubt`: a call ended without an answer since the last good turn."""
+
+    turns: int = 0
+    last_generation: int = 0
+    registered: Life | None = None
+    registered_generation: int = 0
+    doubt: bool = False
+    closes: list[Close] = field(default_factory=list)
+
+    def ended_well(self, life: Life, generation: int) -> None:
+        """A turn of an open session ended whole, on this worker."""
+        self.turns += 1
+        self.last_generation = max(self.last_generation, generation)
+        self.registered, self.registered_generation, self.doubt = life, generation, False
+
+    def closed(self, close: Close) -> None:
+        self.closes = [*self.closes[-8:], close]
+        if close.through >= self.registered_generation:
+            self.registered = None
+
+
+@dataclass(slots=True)
+class Truth:
+    """All sessions, and what was counted."""
+
+    sessions: dict[str, Known] = field(default_factory=dict)
+    losses: int = 0
+    backs: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def of(self, session: str) -> Known:
+        return self.sessions.setdefault(session, Known())
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def fault(self, what: str) -> None:
+        """Something that must not be; the machine stops at the next check."""
+        self.wrong.append(what)
+
+    def closed_through(self, session: str) -> int:
+        """The highest generation that must not be open again, whatever happened since.
+
+        A store that lost its data knows of no close: workers that have not answered may offer a session back to life.
+        One whose clock went back, before or after, may issue a generation that only the lost data knew of.
+        """
+        known = self.of(session).closes
+        holds = [
+            close.through
+            for close in known
+            if close.losses == self.losses or (close.firm and close.backs == self.backs)
+        ]
+        return max(holds, default=0)
