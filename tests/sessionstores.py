@@ -89,15 +89,18 @@ class Servers:
 
 def _is_whole(client: Any) -> bool:
     """Whether a node knows all nodes of its cluster, and every slot has one."""
-    info = client.execute_command("CLUSTER", "INFO")
-    return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == str(NODES))
+    info = str(client.execute_command("CLUSTER", "INFO"))
+    return "cluster_state:ok" in info and f"cluster_known_nodes:{NODES}" in info
 
 
 def free_port() -> int:
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback that is free, as is the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError, OverflowError):
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            second.bind(("127.0.0.1", port + 1))
+            return port
 
 
 def until(happened: Callable[[], bool]) -> None:
