@@ -290,7 +290,12 @@ class Fleet(Protocol):
     """What routers ask about workers, and what keeps the store tidy."""
 
     async def prepare(self) -> str:
-        """Check the format, and answer the epoch. Errors: BAD_CONFIG for keys of another format names the command."""
+        """Check the format, and answer the epoch: another one after every start of the server.
+
+        A server that is killed may lose what it answered last, and nobody can tell.
+
+        Errors  BAD_CONFIG for keys of another format names the command
+        """
 
     async def forget(self) -> None:
         """Delete every session, worker and notice, of whatever format. The epoch is a new one then."""

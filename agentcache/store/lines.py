@@ -10,7 +10,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
 from agentcache.store.lua import Script
-from agentcache.store.pipe import CALL_S, CONNECT_S, Listener, Pipe, Words
+from agentcache.store.pipe import CALL_S, CONNECT_S, PING_S, Listener, Pipe, Words
 
 SCAN_KEYS = 1000
 ADMIN_S = 5.0  # a call that no request waits for
@@ -19,7 +19,7 @@ ADMIN_S = 5.0  # a call that no request waits for
 class ServerLine:
     """One server: everything over one connection, but for what waits there."""
 
-    def __init__(self, url: str, address: str) -> None:
+    def __init__(self, url: str, address: str, ping_s: float = PING_S) -> None:
         self.address = address
         self._url = url
         # Waits are the pipe's own: it limits whole batches, and repeats what may be repeated.
@@ -32,11 +32,14 @@ class ServerLine:
             retry=Retry(NoBackoff(), 0),
             driver_info=None,
         )
-        self._pipe = Pipe(self._connect)
+        self._pipe = Pipe(self._connect, ping_s)
         self._listeners: dict[str, Listener] = {}
 
     async def evaluate(self, script: Script, words: Words) -> Any:
         return await self._pipe.evaluate(script, words)
+
+    async def command(self, *words: str | int) -> Any:
+        return await self._pipe.command(*words)
 
     async def listen(self, name: str, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
         if name not in self._listeners:
@@ -50,7 +53,7 @@ class ServerLine:
                 await client.unlink(key)
 
     async def info(self) -> dict[str, Any]:
-        said = str(await self._pipe.command("INFO"))
+        said = str(await self.command("INFO"))
         lines = (line.partition(":") for line in said.splitlines() if ":" in line)
         return {name: int(value) if value.isdecimal() else value for name, _, value in lines}
 

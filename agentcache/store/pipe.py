@@ -80,7 +80,8 @@ class Pipe:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._drop()
+        await self._fail(list(self._waiting), Disconnected("the pipe was closed"))
+        self._waiting.clear()
 
     def _ask(self, words: Words, script: Script | None) -> "asyncio.Future[Any]":
         if self._closed:

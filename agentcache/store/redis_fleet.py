@@ -19,6 +19,7 @@ STREAM_ENTRIES = 1000
 POLL_S = 0.1
 START = "0"
 FORGET = "agentcache router --forget-sessions"
+DENIED = (AuthenticationError, NoPermissionError)
 RELEASED_PARTS = msgspec.json.Decoder(tuple[HeldPart, ...])
 
 
@@ -105,11 +106,10 @@ class RedisFleet:
             with self.calls.refusing():
                 info = await self.calls.line.info()
         except CacheError as bad:
-            if isinstance(bad.__cause__, AuthenticationError | NoPermissionError):
-                raise CacheError(
-                    Kind.BAD_CONFIG,
-                    f"{address}: wrong user or password, or a user that may not do what a store needs",
-                ) from bad
+            refused = bad.__cause__
+            if isinstance(refused, DENIED) or isinstance(refused and refused.__cause__, DENIED):
+                why = "wrong user or password, or a user that may not do what a store needs"
+                raise CacheError(Kind.BAD_CONFIG, f"{address}: {why}") from bad
             raise
         if info.get("cluster_enabled") and self.calls.shards == 1:
             why = "this is a node of a cluster: write redis+cluster:// instead of redis://"

@@ -18,6 +18,10 @@ if not one then
   if redis.call('EXISTS', P .. 'q:' .. sid) == 1 then close_left(sid, CLOSES, closed) end
   return answer(before and 'already' or 'unknown', before or '0')
 end
+if ARGV[8] == '1' and generation ~= '' and tonumber(one.g) < tonumber(generation) then
+  reach(generation)
+  one.g = generation
+end
 if generation ~= '' and generation ~= one.g then return {'stale', one.g, 0} end
 redis.call('ZADD', P .. 'closing', text(now), sid)
 redis.call('HSET', P .. 'y:' .. sid, 'mode', ARGV[5], 'operation', ARGV[6], 'reply_to', ARGV[7])

@@ -1,0 +1,3 @@
+"""Servers and stores for the tests of this folder."""
+
+from tests.sessionstores import servers as servers
