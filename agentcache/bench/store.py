@@ -6,6 +6,7 @@ against redis-py's pool of connections with the same script, in turn, in the sam
 
 import argparse
 import asyncio
+import itertools
 import json
 import statistics
 import tempfile
@@ -107,14 +108,12 @@ async def compare(url: str, calls: int, rounds: int) -> list[Rate]:
     await ours.prepare()
     ways: dict[str, Tag] = {"one connection": ours.tag, "pool": pooled.tag}
     found: dict[tuple[str, int], list[Round]] = {}
-    for number in range(rounds + 1):
-        for way, tag in ways.items():
-            for at_once in CONCURRENCY:
-                one = await measured(
-                    tag, at_once, calls if at_once > 1 else calls // 5, f"{number}{way}{at_once}-"
-                )
-                if number:  # the first warms up
-                    found.setdefault((way, at_once), []).append(one)
+    turns = itertools.product(range(rounds + 1), ways.items(), CONCURRENCY)
+    for number, (way, tag), at_once in turns:
+        some = calls if at_once > 1 else calls // 5
+        one = await measured(tag, at_once, some, f"{number}{way}{at_once}-")
+        if number:  # the first warms up
+            found.setdefault((way, at_once), []).append(one)
     await ours.aclose()
     await pooled.aclose()
     return [_rate(way, at_once, each) for (way, at_once), each in found.items()]

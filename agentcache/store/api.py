@@ -72,8 +72,7 @@ class Opened:
 
     verdict: OpenVerdict
     generation: int = 0
-    open_sessions: int = 0
-    """Of the tenant, with this one."""
+    open_sessions: int = 0  # of the tenant, with this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,8 @@ class Done:
 class Closing:
     """A close of a session with all its descendants, at most `close_limit` of them in one call.
 
-    `mode` "" is each session's own `on_close`. `again`: it was closed before, in a store that has lost its data since.
+    `mode` "" is each session's own `on_close`. `again`: it was closed before, in a store that has lost data
+    since: what is open under an older generation is closed, too.
     An unknown id then gets the session tombstone that was lost, through `generation`.
     """
 
@@ -170,8 +170,7 @@ class ClosedOne:
     session: str
     generation: int
     holders: tuple[str, ...]
-    tenant: str = ""
-    """Whose it is: a sweep knows no tenant beforehand."""
+    tenant: str = ""  # whose it is: a sweep knows no tenant beforehand
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +200,7 @@ class SessionRecord:
     ttl_s: float = 0.0
     idle_s: float = 0.0
     on_close: str = "release"
-    paused: str = ""
-    """The tool that it waits for, as `pause` told; "" while it does not."""
+    paused: str = ""  # the tool that it waits for, as `pause` told
     expected_s: float = 0.0
 
 
@@ -282,8 +280,7 @@ class WorkerEntry:
     load: WorkerLoad
     alive: bool
     heard_ms: int
-    draining: bool = False
-    """As operators said, beside what its load says."""
+    draining: bool = False  # as operators said, beside what its load says
 
 
 class Fleet(Protocol):

@@ -95,6 +95,9 @@ class MemorySessions:
         books, session = self.books, self.books.open.get(ref)
         if not session:
             return self._close_on(ref, closing)
+        if closing.again and session.generation < (closing.generation or 0):
+            session.generation = closing.generation or 0
+            books.last = max(books.last, session.generation)
         if closing.generation not in (None, session.generation):
             return ClosedFamily(CloseVerdict.STALE, session.generation)
         left = Leftover(books.now_ms(), closing.mode, closing.operation, closing.reply_to)

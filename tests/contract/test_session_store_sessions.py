@@ -354,3 +354,15 @@ async def test_two_routers_race_and_agree(scene: Scene) -> None:
     assert len({tagged.worker for tagged in both}) == 1
     assert sorted(tagged.verdict for tagged in both) == [TagVerdict.JOINED, TagVerdict.OPENED]
     assert isinstance(both[0], Tagged)
+
+
+@every_store
+async def test_a_close_that_is_done_again_closes_what_was_brought_back_from_before(scene: Scene) -> None:
+    """But nothing that was opened since."""
+    older = await scene.store.open(A, Opening())
+    again = await scene.store.close(A, Closing(generation=older.generation + 5, again=True))
+    assert (again.verdict, again.generation) == (CloseVerdict.CLOSED, older.generation + 5)
+    since = await scene.store.open(A, Opening())
+    stale = await scene.store.close(A, Closing(generation=older.generation + 5, again=True))
+    assert (stale.verdict, stale.generation) == (CloseVerdict.STALE, since.generation)
+    assert since.generation > older.generation + 5
