@@ -144,9 +144,8 @@ class Done:
 class Closing:
     """A close of a session with all its descendants, at most `close_limit` of them in one call.
 
-    `mode` "" is each session's own `on_close`. `again`: it was closed before, in a store that has lost data
-    since: what is open under an older generation is closed, too.
-    An unknown id then gets the session tombstone that was lost, through `generation`.
+    `mode` "" is each session's own `on_close`. `again`: it was closed before data was lost; what is open under an
+    older generation is closed, an unknown id gets its tombstone back.
     """
 
     generation: int | None = None
