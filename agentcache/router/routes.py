@@ -2,22 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 
 from agentcache.errors import CacheError
 from agentcache.web.reply import Json
-from agentcache.web.status import HTTP_STATUS, error_answer, error_body
-
-_ANTHROPIC_TYPES: Final = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-}
+from agentcache.web.status import HTTP_STATUS, anthropic_type, error_answer, error_body
 
 ErrorBody = Callable[[CacheError, str], Json]
 
@@ -45,8 +34,7 @@ def fault_body(path: str) -> Json:
 
 
 def _anthropic(status: int, message: str, request_id: str) -> Json:
-    fallback = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
-    inner = {"type": _ANTHROPIC_TYPES.get(status, fallback), "message": message}
+    inner = {"type": anthropic_type(status), "message": message}
     return {"type": "error", "error": inner, "request_id": request_id}
 
 

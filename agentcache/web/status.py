@@ -63,13 +63,18 @@ _TYPES: Mapping[int, str] = {
 _ANTHROPIC_TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
-    409: "invalid_request_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
 }
+
+
+def anthropic_type(status: int) -> str:
+    """The `type` that Anthropic's clients expect with this status."""
+    other = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
+    return _ANTHROPIC_TYPES.get(status, other)
 
 
 def error_type(status: int) -> str:
@@ -103,7 +108,7 @@ def anthropic_answer(error: CacheError) -> tuple[int, dict[str, object]]:
     status, body = error_answer(error)
     said = body["error"]
     assert isinstance(said, dict)
-    return status, {"type": "error", "error": {**said, "type": _ANTHROPIC_TYPES.get(status, "api_error")}}
+    return status, {"type": "error", "error": {**said, "type": anthropic_type(status)}}
 
 
 def responses_answer(error: CacheError) -> tuple[int, dict[str, object]]:
