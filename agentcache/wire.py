@@ -35,7 +35,6 @@ ROUTED: Final = PREFIX + "routed"
 
 TAG_VALID_S: Final = 120
 SECRET_BYTES: Final = 32
-_VERSION: Final = b"agentcache-tag-1"
 _SIZE: Final = struct.Struct("<I")
 _MAC_BYTES: Final = hashlib.sha256().digest_size
 
@@ -114,22 +113,26 @@ class TagSigner:
 
     def derive(self, purpose: str, *parts: str) -> str:
         """A value that nobody without the secret can compute or guess: salts. Shapes: 64 hexadecimal digits."""
-        return self._mac(b"agentcache-derived-1", _packed(purpose, *parts)).hex()
+        return self._mac(_DERIVED, _packed(purpose, *parts)).hex()
 
     def bearer(self) -> str:
         """The token with which an operator calls a worker's management endpoints."""
         return self.derive("operator")
 
     def _mac(self, domain: bytes, body: bytes) -> bytes:
-        return hmac.digest(self._secret, _framed(domain) + body, "sha256")
-
-
-def _refused(how: str) -> CacheError:
-    return CacheError(Kind.UNAUTHORIZED, f"the tag of this request {how}; send requests through the router")
+        return hmac.digest(self._secret, domain + body, "sha256")
 
 
 def _framed(part: bytes) -> bytes:
     return _SIZE.pack(len(part)) + part
+
+
+_VERSION: Final = _framed(b"agentcache-tag-1")
+_DERIVED: Final = _framed(b"agentcache-derived-1")
+
+
+def _refused(how: str) -> CacheError:
+    return CacheError(Kind.UNAUTHORIZED, f"the tag of this request {how}; send requests through the router")
 
 
 def _packed(*parts: str) -> bytes:

@@ -125,7 +125,7 @@ class Chooser:
             views = self._from.fleet.views()
             forecast = self._forecast(asked.salt, tokens)
         expected, looked_up = self._expected(bool(tokens), forecast, chain, views)
-        wish = replace(wish, looked_up=looked_up)
+        wish = replace(wish, looked_up=True) if looked_up else wish
         choice = place(wish, [Candidate(view, expected.get(view.id, 0)) for view in views])
         self._from.index.read(choice.worker, forecast.paths.get(choice.worker, ()))
         if choice.worker not in (asked.pinned, wish.bound, wish.usual):

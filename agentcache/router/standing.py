@@ -29,6 +29,11 @@ STORE_PAUSE_NS: Final = 1_000_000_000
 """After a call that failed the store is left alone for so long, so that requests do not queue up behind it."""
 STORE_DOWN: Final = "session store unavailable"
 CLOSED_WHY: Final = "session closed: served without a reference"
+_SAID: Final = {
+    TagVerdict.EXPIRED: (str(SessionState.EXPIRED), ""),
+    TagVerdict.CLOSED: (str(SessionState.CLOSED), CLOSED_WHY),
+    TagVerdict.LIMITED: (str(SessionState.NONE), "session limit: served without a reference"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ class Standings:
         tagged = standing.tagged
         if tagged.worker == worker:
             self.bindings.learn(standing.ref, worker)
-            return replace(standing, bound=worker)
+            return standing if standing.bound == worker else replace(standing, bound=worker)
         try:
             placed = await self._store.assign(standing.ref, tagged.generation, tagged.placement, worker)
         except CacheError:
@@ -256,11 +261,7 @@ def _placed(standing: Standing, placed: Placed) -> Standing:
 
 def _words(verdict: TagVerdict) -> tuple[str, str]:
     """State and why of an answer where the router knows better than the worker."""
-    return {
-        TagVerdict.EXPIRED: (str(SessionState.EXPIRED), ""),
-        TagVerdict.CLOSED: (str(SessionState.CLOSED), CLOSED_WHY),
-        TagVerdict.LIMITED: (str(SessionState.NONE), "session limit: served without a reference"),
-    }.get(verdict, ("", ""))
+    return _SAID.get(verdict, ("", ""))
 
 
 def _refuse(standing: Standing) -> NoReturn:
