@@ -181,3 +181,15 @@ async def test_a_sweep_stops_at_its_limit_and_says_so(scene: Scene) -> None:
     first = await scene.store.sweep(3)
     second = await scene.store.sweep(3)
     assert [(swept.expired, swept.again) for swept in (first, second)] == [(3, True), (2, False)]
+
+
+@every_store
+async def test_a_session_of_two_holders_ends_when_both_have_let_go(scene: Scene) -> None:
+    one, two = await scene.worker("w1"), await scene.worker("w2")
+    tagged = await scene.tag(A, "w1")
+    await scene.store.assign(A, tagged.generation, 1, "w2")
+    ((first,), (second,)) = await idle(scene, one, two)
+    await one.answer(first)
+    assert (await scene.store.look(A)).generation == tagged.generation, "the other may be busy"
+    await two.answer(second, Outcome.UNKNOWN)
+    assert await scene.state(A) == "none"

@@ -197,6 +197,28 @@ async def test_a_connection_that_died_in_silence_is_found_before_a_caller_does(t
 
 
 @pytest.mark.asyncio
+async def test_a_server_that_hangs_costs_those_who_come_meanwhile_no_more(servers: Servers) -> None:
+    """R147: who waits behind a silence is told with the others, not after a silence of his own."""
+    async with fresh(servers) as store:
+        with client(servers.url("valkey")) as line:
+            number = line.info("server")["process_id"]
+        os.kill(number, signal.SIGSTOP)
+        try:
+            began_ns = CLOCK.now_ns()
+            first = asyncio.create_task(store.look(A))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            meanwhile = [asyncio.create_task(store.tag(A, Use(f"r{number}"))) for number in range(20)]
+            outcomes = await asyncio.gather(first, *meanwhile, return_exceptions=True)
+        finally:
+            os.kill(number, signal.SIGCONT)
+        assert CLOCK.now_ns() - began_ns < 1.7 * CALL_S * 1e9
+        assert {one.kind for one in outcomes if isinstance(one, CacheError)} == {Kind.STORE_FAILED}
+        assert all(isinstance(one, CacheError) for one in outcomes)
+        assert (await store.look(A)).in_flight in (0, 1), "one that is late is not sent again"
+
+
+@pytest.mark.asyncio
 async def test_a_store_that_was_let_go_answers_nobody(servers: Servers) -> None:
     async with fresh(servers) as store:
         waiting = asyncio.create_task(store.look(A))

@@ -63,7 +63,9 @@ async def test_sessions_survive_the_server_and_generations_go_on(tmp_path: Path)
     with closing(open_home(tmp_path, CLOCK)) as again:
         assert again.secret == home.secret
         async with stored(again.url) as store:
-            assert await store.prepare() != epoch, "its last moments may be lost: workers compare what they have"
+            assert await store.prepare() != epoch, (
+                "its last moments may be lost: workers compare what they have"
+            )
             assert (await store.open(A, Opening())).verdict is OpenVerdict.UNCHANGED
             assert (await store.look(B)).state == "closed"
             assert (await store.open(SessionRef("t", "new"), Opening())).generation > kept.generation
