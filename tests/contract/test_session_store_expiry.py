@@ -191,5 +191,6 @@ async def test_a_session_of_two_holders_ends_when_both_have_let_go(scene: Scene)
     ((first,), (second,)) = await idle(scene, one, two)
     await one.answer(first)
     assert (await scene.store.look(A)).generation == tagged.generation, "the other may be busy"
+    assert (await scene.store.sweep(100)).offered == 0, "and has time to say so"
     await two.answer(second, Outcome.UNKNOWN)
     assert await scene.state(A) == "none"
