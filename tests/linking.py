@@ -133,9 +133,10 @@ class LinkWorld:
         self.now_ms += round(seconds * 1000)
 
     async def idle(self, seconds: int) -> None:
-        """Time passes, with a beat now and then."""
+        """Time passes, with a beat now and then; a router is there, and ends no session."""
         for _ in range(0, seconds, 4):
             self.wait(4)
+            await self.store.sweep(0)
             await self.step()
 
     async def step(self) -> None:
