@@ -84,7 +84,7 @@ class Answer:
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives. Errors: CacheError(UPSTREAM_FAILED) when it breaks off."""
         try:
-            async for chunk in self._response.content.iter_any():
+            while chunk := await self._response.content.readany():
                 yield chunk
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise CacheError(Kind.UPSTREAM_FAILED, f"an answer broke off: {_said(error)}") from None

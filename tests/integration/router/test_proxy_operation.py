@@ -147,3 +147,24 @@ async def test_a_line_and_counts_of_a_request_tell_all_but_its_text(
     assert 'agentcache_router_cached_tokens_total{what="delivered"} 32.0' in text
     assert 'agentcache_router_workers{state="usable"} 1.0' in text
     assert json.dumps("s") not in text
+
+
+async def test_a_fault_of_our_own_is_an_answer_that_clients_can_read_and_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with routed_to(plain_answer) as (routed, _):
+        with monkeypatch.context() as broken:
+            broken.setattr(routed.router.chooser, "choose", None)
+            answers = [await routed.post(path) for path in ("/v1/completions", "/v1/messages")]
+        told = (await routed.http.get("/metrics")).text
+        after = await routed.post()
+    said = "internal error; the router's log has the details"
+    assert [answer.status_code for answer in answers] == [500, 500]
+    assert (answers[0].json()["error"]["code"], answers[0].json()["error"]["message"]) == (
+        "internal_error",
+        said,
+    )
+    assert answers[1].json()["error"] == {"type": "api_error", "message": said}
+    assert 'agentcache_router_request_ends_total{reason="fault"} 2.0' in told
+    assert 'agentcache_router_requests_total{route="/v1/messages",status="500"} 1.0' in told
+    assert after.status_code == 200

@@ -87,6 +87,41 @@ async def test_work_ends_when_the_client_leaves() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_client_that_left_is_not_mistaken_for_what_its_work_says_at_its_end() -> None:
+    client, begun = Client(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise CacheError(Kind.QUEUE_FULL, "full") from None
+
+    watched = asyncio.create_task(unless_gone(client.receive, work()))
+    await begun.wait()
+    client.left.set()
+    with pytest.raises(ClientGoneError):
+        await watched
+    assert not watched.cancelling()
+
+
+@pytest.mark.asyncio
+async def test_whoever_cancels_the_work_is_not_told_that_its_client_left() -> None:
+    client, begun = Client(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    watched = asyncio.create_task(unless_gone(client.receive, work()))
+    await begun.wait()
+    client.left.set()
+    watched.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watched
+
+
+@pytest.mark.asyncio
 async def test_work_that_ends_answers() -> None:
     async def work() -> int:
         return 3
