@@ -38,6 +38,7 @@ async def tagging(worker: Worker) -> AsyncIterator[Tagging]:
 
 @pytest_asyncio.fixture
 async def client(worker: Worker, tagging: Tagging) -> AsyncIterator[httpx2.AsyncClient]:
+    assert isinstance(worker.gate, TagGate), tagging
     async with client_of(worker) as open_client:
         yield open_client
 
