@@ -3,7 +3,6 @@
 import asyncio
 import io
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -194,8 +193,10 @@ def _decoded(headers: RawHeaders) -> CIMultiDict[str]:
     """Headers as aiohttp takes them; it sends text as UTF-8, so bytes that are not that have no way through."""
     told: CIMultiDict[str] = CIMultiDict()
     for name, value in headers:
-        with suppress(UnicodeDecodeError):
+        try:
             told.add(name.decode("ascii"), value.decode("utf-8"))
+        except UnicodeDecodeError:
+            continue
     return told
 
 

@@ -65,8 +65,10 @@ class Calls:
     async def ask(self, name: str, shard: int, *words: str | int) -> Any:
         """What a script answers. Errors: CacheError(STORE_FAILED)."""
         rest = (self._heads[shard], self._now_ms(), f"{self._born}-{next(self._count)}", *words)
-        with self.refusing():
+        try:
             return await self.line.evaluate(self._scripts[name], (1, *rest))
+        except FAILURES as bad:
+            raise self._failed(bad) from bad
 
     async def ask_all(self, name: str, *words: str | int) -> list[Any]:
         """What a script answers in each shard."""
@@ -88,10 +90,11 @@ class Calls:
         try:
             yield
         except FAILURES as bad:
-            why = str(bad) or "it did not answer in time"
-            raise CacheError(
-                Kind.STORE_FAILED, f"the session store at {self.line.address} failed: {why}"
-            ) from bad
+            raise self._failed(bad) from bad
+
+    def _failed(self, bad: Exception) -> CacheError:
+        why = str(bad) or "it did not answer in time"
+        return CacheError(Kind.STORE_FAILED, f"the session store at {self.line.address} failed: {why}")
 
 
 def milliseconds(seconds: float) -> int:
