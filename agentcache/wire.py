@@ -51,7 +51,9 @@ class Tag(msgspec.Struct, frozen=True):
     """A router's word for one request to one worker.
 
     `session` is the tenant's own id, "" for a request without one; `placement` counts the session's moves between
-    workers. `worker` is the audience. `request_id` registers once there. `issued_ms` is Unix time in milliseconds.
+    workers. `worker` is the audience, as it has run since it took `incarnation` for its name: one that has started
+    anew does not remember what it has seen. `request_id` registers once there. `issued_ms` is Unix time in
+    milliseconds.
     """
 
     tenant: str
@@ -65,6 +67,7 @@ class Tag(msgspec.Struct, frozen=True):
     worker: str
     issued_ms: int
     epoch: str
+    incarnation: str = ""
 
 
 class TagSigner:
@@ -89,6 +92,7 @@ class TagSigner:
             tag.worker,
             str(tag.issued_ms),
             tag.epoch,
+            tag.incarnation,
         )
         return base64.urlsafe_b64encode(body + self._mac(_VERSION, body)).decode()
 
@@ -148,7 +152,8 @@ def _unpacked(body: bytes) -> Tag:
             (size,) = _SIZE.unpack_from(body, at)
             parts.append(body[at + 4 : at + 4 + size].decode())
             at += 4 + size
-        tenant, salt, session, generation, placement, parent, hints, request_id, worker, issued, epoch = parts
+        tenant, salt, session, generation, placement, parent, hints, request_id, worker, *rest = parts
+        issued, epoch, incarnation = rest
         return Tag(
             tenant,
             salt,
@@ -161,6 +166,7 @@ def _unpacked(body: bytes) -> Tag:
             worker,
             int(issued),
             epoch,
+            incarnation,
         )
     except (struct.error, ValueError, msgspec.DecodeError):
         raise _refused("is of another version") from None

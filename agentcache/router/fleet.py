@@ -134,7 +134,7 @@ class FleetView:
             self._views.clear()
 
     async def _refresh(self, store: Roster) -> None:
-        found, health = await asyncio.gather(self._listed(store), self._asked(self._static))
+        found, health = await asyncio.gather(_listed(store), self._asked(self._static))
         for worker, answer in health.items():
             self._probed(worker, answer)
         if isinstance(found, CacheError):
@@ -219,12 +219,6 @@ class FleetView:
             self._first_turns[worker] = -1 - int.from_bytes(digest[:4])
         return self._first_turns[worker]
 
-    async def _listed(self, store: Roster) -> tuple[WorkerEntry, ...] | CacheError:
-        try:
-            return await store.workers()
-        except CacheError as error:
-            return error
-
     def _take(self, entries: Sequence[WorkerEntry]) -> None:
         fresh = {entry.card.worker: entry for entry in entries}
         for worker in self._known.keys() - fresh.keys() - set(self._static):
@@ -297,6 +291,13 @@ class Flight:
         if self._under_way:
             self._under_way = False
             self._fleet.leave(self.worker)
+
+
+async def _listed(store: Roster) -> tuple[WorkerEntry, ...] | CacheError:
+    try:
+        return await store.workers()
+    except CacheError as error:
+        return error
 
 
 def plain_id(url: str) -> str:

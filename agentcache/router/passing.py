@@ -152,6 +152,8 @@ class Passing:
             )
         if status == HTTPStatus.CONFLICT and answer.header(wire.STATE) == SessionState.STALE:
             return await self._is_tagged_again(settled, answer)
+        if status == HTTPStatus.SERVICE_UNAVAILABLE and await self._has_restarted(settled):
+            return True
         movable = status == HTTPStatus.SERVICE_UNAVAILABLE or (
             status == HTTPStatus.TOO_MANY_REQUESTS and not self._bound_before()
         )
@@ -159,6 +161,12 @@ class Passing:
             return False
         self._tried.add(worker)
         return True
+
+    async def _has_restarted(self, settled: Settled) -> bool:
+        """Whether the worker has started anew since we looked: our tag was for the one before, and the next will do."""
+        await self._router.fleet.refresh(self._router.store)
+        view, before = self._router.fleet.find(settled.chosen.worker), settled.chosen.view.card
+        return bool(view and view.card and before and view.card.incarnation != before.incarnation)
 
     async def _is_tagged_again(self, settled: Settled, answer: Answer) -> bool:
         """After a worker said that our tag is older than what it knows; once."""

@@ -55,14 +55,14 @@ def written(
 ) -> tuple[RawHeaders, bytes]:
     """Headers and body for the worker that was chosen."""
     if chosen.view.kind == OURS:
-        tag = router.signer.sign(_tag(router, request, chosen.worker, standing, attempt_id))
+        tag = router.signer.sign(_tag(router, request, chosen, standing, attempt_id))
         return worker_headers(request.headers, tag, attempt_id), request.body
     headers = plain_headers(request.headers, attempt_id, router.settings.forward_keys)
     named = plain_session(standing.ref.tenant, standing.ref.session) if standing.referenced else ""
     return headers, plain_body(chosen.view.kind, request.body, request.fields.values, request.salt, named)
 
 
-def _tag(router: Router, request: Request, worker: str, standing: Standing, attempt_id: str) -> wire.Tag:
+def _tag(router: Router, request: Request, chosen: Chosen, standing: Standing, attempt_id: str) -> wire.Tag:
     """Without a reference a tag names no session: then nothing can register."""
     identity, tagged, held = request.identity, standing.tagged, standing.referenced
     return wire.Tag(
@@ -74,9 +74,10 @@ def _tag(router: Router, request: Request, worker: str, standing: Standing, atte
         parent=tagged.parent if held else "",
         hints=wire.Hints(identity.strict, identity.superseded, identity.expected_s),
         request_id=attempt_id,
-        worker=worker,
+        worker=chosen.worker,
         issued_ms=router.world.now_ms(),
         epoch=tagged.epoch,
+        incarnation=chosen.view.card.incarnation if chosen.view.card else "",
     )
 
 

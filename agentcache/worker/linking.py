@@ -28,8 +28,8 @@ NowMs = Callable[[], int]
 class Membership(Protocol):
     """What a worker is to routers."""
 
-    def gate(self) -> Gate:
-        """Who may ask the worker."""
+    def gate(self, incarnation: str) -> Gate:
+        """Who may ask the worker as it has run since this start."""
 
     async def link(self, worker: Worker) -> Link:
         """The tie, not started yet; in the event loop in which it will live."""
@@ -38,7 +38,7 @@ class Membership(Protocol):
 class Alone:
     """A worker without routers."""
 
-    def gate(self) -> Gate:
+    def gate(self, incarnation: str) -> Gate:
         return OPEN_GATE
 
     async def link(self, worker: Worker) -> Link:
@@ -59,8 +59,8 @@ class Member:
         else:
             self._secret = read_secret(Path(settings.secret_file).expanduser())
 
-    def gate(self) -> Gate:
-        return TagGate(TagSigner(self._secret), self._name, unix_ms)
+    def gate(self, incarnation: str) -> Gate:
+        return TagGate(TagSigner(self._secret), self._name, unix_ms, incarnation)
 
     async def link(self, worker: Worker) -> Link:
         settings = self._settings

@@ -52,7 +52,7 @@ def serve(settings: Settings, store_now_ms: NowMs | None = None) -> int:
         member = membership(settings, url, store_now_ms)
         structlog.get_logger().info("loading", model=settings.model, device=settings.device)
         worker = start_worker(settings, events)
-        worker.gate = member.gate()
+        worker.gate = member.gate(incarnation)
         gc.freeze()  # what is loaded stays: a full collection need not walk it during somebody's first token
         return asyncio.run(_live(worker, member, listener, settings.grace_s))
 

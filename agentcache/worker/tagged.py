@@ -106,9 +106,13 @@ class TagGate:
 
     guarded = True
 
-    def __init__(self, signer: TagSigner, worker: str, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, signer: TagSigner, worker: str, now_ms: Callable[[], int], incarnation: str = ""
+    ) -> None:
+        """`incarnation`: this start of the worker; "" for one that never starts anew."""
         self._signer = signer
         self._worker = worker
+        self._incarnation = incarnation
         self._now_ms = now_ms
         self._used = UsedTags(REMEMBERED)
 
@@ -118,6 +122,11 @@ class TagGate:
             raise _refused("this worker takes requests from its routers only; send them to a router")
         now_ms = self._now_ms()
         tag = self._signer.read(text, self._worker, now_ms)
+        if self._incarnation and tag.incarnation != self._incarnation:
+            raise CacheError(
+                Kind.NO_WORKER,
+                "this request was meant for the worker as it was before its last start; try again",
+            )
         self._used.take(tag, now_ms)
         return Grant(tag)
 

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 import anthropic
+import msgspec
 import openai
 import pytest
 
@@ -95,6 +96,16 @@ async def test_an_answer_is_the_same_bytes_with_and_without_the_router(checkpoin
         first, second = [await routed.post(body=body) for _ in range(2)]
     assert first.json()["choices"] == second.json()["choices"]
     assert wire.CACHED in second.headers
+
+
+async def test_a_worker_that_has_started_anew_is_asked_again_with_a_tag_of_its_own(checkpoint: Path) -> None:
+    """The router learns of the start from the refusal, before it looks at the workers the next time."""
+    async with house(checkpoint) as (routed, worker):
+        worker.gate = TagGate(SIGNER, "w1", now_ms, incarnation="anew")
+        (entry,) = await routed.store.workers()
+        await routed.store.register(msgspec.structs.replace(entry.card, incarnation="anew"))
+        answer = await routed.post(body={"prompt": [7] * 70, "max_tokens": 2})
+    assert answer.status_code == 200
 
 
 async def test_a_client_that_leaves_frees_the_engine_and_the_session(checkpoint: Path) -> None:

@@ -41,6 +41,7 @@ class Routed:
         ref = SessionRef("acme", session)
         told = await self.store.tag(ref, Use(request_id, worker="w1"))
         signer = TagSigner(self.home.secret)
+        (worker,) = await self.store.workers()
         tag = Tag(
             "acme",
             signer.derive("salt", "acme"),
@@ -53,6 +54,7 @@ class Routed:
             "w1",
             unix_ms(),
             told.epoch,
+            incarnation=worker.card.incarnation,
         )
         answer = await self.client.post("/v1/completions", json=BODY, headers={TAG: signer.sign(tag)})
         await self.store.done(ref, Done(request_id, told.generation, "w1", told.placement, registered=True))

@@ -81,7 +81,7 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, secret: str) -> Non
 async def test_a_worker_without_a_router_stands_alone(worker: Worker) -> None:
     alone = membership(settings(), URL)
     assert isinstance(alone, Alone)
-    assert alone.gate() is OPEN_GATE
+    assert alone.gate("1") is OPEN_GATE
     assert await alone.link(worker) is NO_LINK
 
 
@@ -120,4 +120,4 @@ def test_the_gate_has_the_secret_of_the_file_and_the_workers_name(tmp_path: Path
     tagging = Tagging(signer=TagSigner(SECRET.hex().encode()))
     sent = RequestHeaders([(TAG.encode(), tagging.signer.sign(tagging.tag("s", 7)).encode())])
     with pytest.RaisesExc(CacheError, match="compare the machines' clocks"):  # signed right, in another year
-        member.gate().admit(sent)
+        member.gate("").admit(sent)

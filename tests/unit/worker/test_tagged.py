@@ -72,6 +72,20 @@ def test_every_byte_of_a_tag_counts(gate: TagGate, tagging: Tagging) -> None:
     gate.admit(sent({"x-agentcache-tag": whole}))  # a refused one uses nothing up
 
 
+def test_a_tag_is_for_one_life_of_a_worker(tagging: Tagging) -> None:
+    """What a worker has seen it forgets with its end: a tag of before could be a replay."""
+    signer, headers = (
+        TagSigner(SECRET),
+        [sent(tagging.headers("s", 7, incarnation=name)) for name in ("1", "2", "")],
+    )
+    gate = TagGate(signer, "w1", tagging.now_ms, incarnation="2")
+    assert gate.admit(headers[1]).tag
+    for other in (headers[0], headers[2]):
+        with pytest.raises(CacheError, match="before its last start") as late:
+            gate.admit(other)
+        assert late.value.kind is Kind.NO_WORKER
+
+
 def test_operators_manage_and_tenants_do_not_empty_caches(gate: TagGate, tagging: Tagging) -> None:
     for path in ("/v1/sessions", "/flush_cache", "/v1/cache/external", "/tokenize"):
         assert gate.manage(sent(tagging.operator()), path) == Grant(operator=True)
