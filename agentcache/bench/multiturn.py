@@ -95,7 +95,9 @@ class Bench:
             self._check(engine)
             runs = {UNLIMITED: self._converse(UNLIMITED, engine)}
             working_set = held(engine)
-            policy = PublishPolicy(engine.info.page_tokens, engine.info.grid_tokens, engine.cache.config.specs)
+            policy = PublishPolicy(
+                engine.info.page_tokens, engine.info.grid_tokens, engine.cache.config.specs
+            )
             sizes = sizes_for(self.shape, policy, working_set)
         for setting, was in sizes.raised.items():
             self.progress.say(

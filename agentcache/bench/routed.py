@@ -186,7 +186,9 @@ async def processes(folder: Path) -> AsyncIterator[tuple[int, int]]:
         stdout=subprocess.PIPE,
     )
     told = ["--router-dir", str(folder), "--port", str(port), "--log-level", "warning"]
-    router = subprocess.Popen([sys.executable, "-m", "agentcache", "router", *told], stdout=subprocess.DEVNULL)
+    router = subprocess.Popen(
+        [sys.executable, "-m", "agentcache", "router", *told], stdout=subprocess.DEVNULL
+    )
     try:
         assert upstream.stdout, "it was asked for"
         direct = int(await asyncio.to_thread(upstream.stdout.readline))

@@ -58,7 +58,7 @@ async def prepared(
 
     Errors  CacheError(BAD_CONFIG): keys of another format, or a server that is not for us
     """
-    store = await connect(place.url, store_rules(settings), shards=settings.shards, now_ms=now_ms)
+    store = await connect(place.url, store_rules(settings), now_ms=now_ms)
     try:
         if forget:
             await store.forget()

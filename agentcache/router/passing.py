@@ -9,6 +9,8 @@ import asyncio
 from http import HTTPStatus
 from typing import Final
 
+import structlog
+
 from agentcache import wire
 from agentcache.errors import CacheError, Kind
 from agentcache.router.context import Router
@@ -131,25 +133,18 @@ class Passing:
 
     def _given_up(self) -> CacheError:
         """Why nobody answered."""
-        if self._last.failure is Failure.GARBAGE:
+        if self._last.failure in (Failure.GARBAGE, Failure.REFUSED):
             return self._last.error(self._worker)
         tried = ", ".join(sorted(self._tried | self._asked_twice))
         return CacheError(Kind.NO_WORKER, f"no worker answered ({self._last.said}); try again", tried=tried)
 
     async def _is_for_others(self, settled: Settled, answer: Answer) -> bool:
-        """Whether our worker refused what another worker, or another tag, may get through; nothing was computed.
-
-        Errors  CacheError(UPSTREAM_FAILED) when it refused our tag: the client has no part in that
-        """
+        """Whether our worker refused what another worker, or another tag, may get through; nothing was computed."""
         worker, status = settled.chosen.worker, answer.status
         if settled.chosen.view.kind != OURS or status < HTTPStatus.BAD_REQUEST:
             return False
         if status == HTTPStatus.UNAUTHORIZED:
-            why = (await answer.whole()).decode("utf-8", "replace")[:300]
-            raise CacheError(
-                Kind.UPSTREAM_FAILED,
-                f"the worker {worker} refused the router's tag; compare secrets and clocks: {why}",
-            )
+            return await self._is_refused(settled, answer)
         if status == HTTPStatus.CONFLICT and answer.header(wire.STATE) == SessionState.STALE:
             return await self._is_tagged_again(settled, answer)
         if status == HTTPStatus.SERVICE_UNAVAILABLE and await self._has_restarted(settled):
@@ -160,6 +155,16 @@ class Passing:
         if not movable or not self._others(worker):
             return False
         self._tried.add(worker)
+        return True
+
+    async def _is_refused(self, settled: Settled, answer: Answer) -> bool:
+        """After a worker refused our tag, in which the client has no part: others may take the request."""
+        worker, why = settled.chosen.worker, (await answer.whole()).decode("utf-8", "replace")[:300]
+        said = f"the worker {worker} refused the router's tag; compare secrets and clocks: {why}"
+        structlog.get_logger().error("tag_refused", worker=worker, said=said)
+        self._last = NoAnswer(Failure.REFUSED, said)
+        self._tried.add(worker)
+        self._router.fleet.failed(worker)
         return True
 
     async def _has_restarted(self, settled: Settled) -> bool:

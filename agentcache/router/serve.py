@@ -85,7 +85,7 @@ def run_one(
 async def _served(
     settings: RouterSettings, place: Place, tenants: Tenants, listener: socket.socket, run: Run
 ) -> None:
-    store = await connect(place.url, store_rules(settings), shards=settings.shards, now_ms=run.store_now_ms)
+    store = await connect(place.url, store_rules(settings), now_ms=run.store_now_ms)
     metrics = RouterMetrics(run.shared_metrics)
     router = make_router(settings, store, place.secret, tenants, _world(), metrics)
     config = uvicorn.Config(

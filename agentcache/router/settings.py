@@ -58,12 +58,6 @@ class StoreSettings(_Group):
     secret_file: str = Field(
         default="", description="file with the secret that tags are signed with; in router_dir it is made"
     )
-    shards: int = Field(
-        default=0,
-        ge=0,
-        le=256,
-        description="parts of a cluster that tenants are spread over; 0: 16 there, 1 on a single server",
-    )
     without_store: Literal["serve", "refuse"] = Field(
         default="serve",
         description="requests while the session store is down: serve them without sessions, or answer 503",

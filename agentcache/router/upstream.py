@@ -44,6 +44,7 @@ class Failure(StrEnum):
     BROKEN = "broken"  # the connection ended before an answer began: it may have been computed
     SILENT = "silent"  # the worker stopped to be heard while it owed an answer
     GARBAGE = "garbage"  # what came is not HTTP
+    REFUSED = "refused"  # it does not believe our tags
 
 
 @dataclass(frozen=True, slots=True)

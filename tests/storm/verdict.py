@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 
 from agentcache.store.api import SessionRecord, Store
-from tests.storm.agents import LIMIT, LOST
+from tests.storm.agents import FINE, LIMIT, LOST
 from tests.storm.plant import Plant, Unit
 from tests.storm.truth import Life, Truth
 
@@ -95,7 +95,7 @@ class Verdict:
             async with self.http.get(
                 f"http://127.0.0.1:{unit.port}{path}", headers=headers, timeout=LIMIT
             ) as answer:
-                return dict(await answer.json())
+                return dict(await answer.json()) if answer.status == FINE else None
         except LOST:
             return None
 

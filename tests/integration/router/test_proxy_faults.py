@@ -256,6 +256,18 @@ async def test_a_tag_that_a_worker_refuses_is_not_the_clients_fault() -> None:
     assert "compare secrets and clocks" in answer.json()["error"]["message"]
 
 
+async def test_a_worker_with_another_secret_costs_its_sessions_a_move() -> None:
+    """R050: nobody is kept by a worker that never took its session."""
+
+    async def refusing(call: Call) -> None:
+        await call.whole(401, b'{"error": {"message": "was not signed with this worker\'s secret"}}')
+
+    async with routed_to(refusing, plain_answer) as (routed, _):
+        answers = [await routed.post(x_session_id=f"s{number}") for number in range(6) for _ in range(2)]
+    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.headers[wire.WORKER] for answer in answers} == {"w2"}
+
+
 async def test_a_worker_that_knows_a_later_generation_gets_one_that_is_higher() -> None:
     """The store lost its data, or its clock went back: what a worker has seen is never issued again."""
     known = 2**52
