@@ -66,6 +66,12 @@ class Member:
         settings = self._settings
         rules = StoreRules(ttl_s=settings.ttl_s, reopen_after_s=settings.reopen_after_s)
         store = await connect(self._store_url, rules, now_ms=self._store_now_ms)
+        try:
+            await store.prepare()
+        except CacheError as error:  # one that does not answer yet is asked again by the link
+            if error.kind is not Kind.STORE_FAILED:
+                await store.aclose()
+                raise
         card = await worker.thread.call(lambda engine: self.card(engine, worker))
         return StoreLink(
             RouterLink(store, card, worker.thread, worker.clock, Pace(settings.heartbeat_s)), store
