@@ -101,7 +101,9 @@ class Storm:
         await self.call(self.agents.look(self.session()))
 
     async def idle(self) -> None:
-        """All sessions idle out: time passes."""
+        """All sessions idle out: time passes. From now on holders may let go of them, until their next turns."""
+        for known in self.truth.sessions.values():
+            known.registered = None
         self.plant.skew.value += int(TTL_S * 1000) + 1000
 
     async def clock_back(self) -> None:
