@@ -18,7 +18,9 @@ def main() -> int:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(2**32)
     print(f"seed {seed}", file=sys.stderr, flush=True)
     ran = asyncio.run(run(seed, options.faults, lambda line: print(line, file=sys.stderr, flush=True)))
-    print(json.dumps({"seed": seed, **asdict(ran)}))
+    for line in ran.logs:
+        print(line, file=sys.stderr)
+    print(json.dumps({"seed": seed, **asdict(ran), "logs": len(ran.logs)}))
     return 1 if ran.wrongs else 0
 
 

@@ -1,5 +1,6 @@
 """Agents of the fault machine: turns, closes and opens over HTTP through whichever router they meet."""
 
+import asyncio
 import json
 import random
 import time
@@ -8,20 +9,44 @@ from typing import Any
 
 import aiohttp
 
-from agentcache.wire import GENERATION, SESSION, STATE, WORKER
-from tests.storm.plant import Plant
-from tests.storm.truth import Close, Life, Truth
+from agentcache.wire import CACHED, GENERATION, PARENT, SESSION, STATE, WORKER
+from tests.storm.plant import OPERATORS_KEY, REOPEN_AFTER_S, TENANTS, Plant
+from tests.storm.truth import Close, Life, Shut, Truth
 
 TURN_TOKENS = 40
+TURNS = 12
+"""After so many turns a session's conversation begins again, with other words."""
+FIRST_PAGE = 16
 FINE = 200
-FIRM = ("released", "unknown", "restarted")
+LET_GO = ("released", "unknown")
+FIRM = (*LET_GO, "restarted")
+LOST_OPENS = (0, 503)
 LOST = (aiohttp.ClientError, TimeoutError, OSError)
 LIMIT = aiohttp.ClientTimeout(total=60)
+DEAD_ROUTER = 0.05
+"""How often an agent asks a router that is down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How a turn is made. `cut_after`: leave after so many bytes; `began` is set when the answer begins."""
+
+    tokens: int = 8
+    cut_after: int = 0
+    fence: int = 0
+    parent: str = ""
+    began: asyncio.Event | None = None
+
+
+SHORT = Turn()
 
 
 @dataclass(slots=True)
 class Agents:
-    """What agents do. Answers are compared with what was known when the call began; no answer is doubt, no error."""
+    """What agents do. Answers are compared with what was known when the call began; no answer is doubt, no error.
+
+    A session is called TENANT/ID; both tenants use the same ids and say the same words.
+    """
 
     plant: Plant
     truth: Truth
@@ -29,46 +54,83 @@ class Agents:
     random: random.Random
 
     def router(self) -> str:
-        return f"http://127.0.0.1:{self.random.choice(self.plant.routers).port}"
+        routers = self.plant.routers
+        if self.random.random() >= DEAD_ROUTER:
+            routers = [unit for unit in routers if unit.alive] or routers
+        return f"http://127.0.0.1:{self.random.choice(routers).port}"
 
-    async def turn(self, session: str, cut_after: int = 0, fence: int = 0) -> None:
-        """One turn with the session's whole history; `cut_after`: leave after so many bytes of the answer."""
+    async def turn(self, session: str, turn: Turn = SHORT) -> None:
+        """One turn with the session's whole history."""
         known = self.truth.of(session)
-        number = sum(session.encode())
-        prompt = [(number * 31 + place) % 1000 + 10 for place in range(TURN_TOKENS * (known.turns + 1))]
-        body = {"prompt": prompt, "max_tokens": 24, "stream": True, "ignore_eos": True}
-        headers = {SESSION: session} | ({GENERATION: str(fence)} if fence else {})
+        tenant, own = session.split("/")
+        prompt = _prompt(own, known.turns)
+        words = (tenant, tuple(prompt[:FIRST_PAGE]))
+        self.truth.sent(words, len(prompt))
+        body = {"prompt": prompt, "max_tokens": turn.tokens, "stream": True, "ignore_eos": True}
+        headers = _key(tenant) | {SESSION: own}
+        headers |= {GENERATION: str(turn.fence)} if turn.fence else {}
+        headers |= {PARENT: turn.parent} if turn.parent else {}
         starts = {unit.name: unit.starts for unit in self.plant.workers}
         losses, closed_through = self.truth.losses, self.truth.closed_through(session)
+        shut = known.shut
         try:
             url = f"{self.router()}/v1/completions"
             async with self.http.post(url, json=body, headers=headers, timeout=LIMIT) as answer:
-                whole = await _read(answer, cut_after)
+                if turn.began:
+                    turn.began.set()
+                whole = await _read(answer, turn.cut_after)
         except LOST:
             known.doubt = True
             self.truth.count("turn lost")
             return
+        self._hit(session, words, len(prompt), int(answer.headers.get(CACHED, "0")))
         if answer.status != FINE or not whole:
-            self.truth.count(f"turn {answer.status}")
+            self.truth.count(f"turn {'left' if turn.cut_after else answer.status}")
             return
         self.truth.count(f"turn {answer.headers.get(STATE, '?')}")
         worker, generation = answer.headers.get(WORKER, ""), int(answer.headers.get(GENERATION, "0"))
+        if turn.fence and generation != turn.fence:
+            self.truth.fault(f"{session}: served under {generation}, fenced to {turn.fence}")
         if answer.headers.get(STATE) in ("open", "expired"):
             if generation <= closed_through:
                 self.truth.fault(
                     f"{session}: served as open under {generation}, closed through {closed_through}"
                 )
-            life = Life(worker, starts.get(worker, 0), losses)
-            known.ended_well(life, generation)
+            self._was_open(session, shut)
+            known.ended_well(Life(worker, starts.get(worker, 0), losses), generation)
+
+    def _was_open(self, session: str, shut: Shut | None) -> None:
+        """A session that was closed a moment before a turn began is opened by those that say so only."""
+        known = self.truth.of(session)
+        if not shut or shut is not known.shut or shut.losses != self.truth.losses:
+            return
+        if self.now_ms() - shut.at_ms < REOPEN_AFTER_S * 1000:
+            self.truth.fault(f"{session}: opened by a turn {self.now_ms() - shut.at_ms} ms after its close")
+
+    def now_ms(self) -> int:
+        """The store's time."""
+        return time.time_ns() // 1_000_000 + int(self.plant.skew.value)
+
+    def _hit(self, session: str, words: tuple[str, tuple[int, ...]], own: int, cached: int) -> None:
+        """What was cached was said before by the same tenant."""
+        most = self.truth.most_sent(words, own) + TURN_TOKENS
+        if cached:
+            self.truth.count("hit")
+        if cached > most:
+            self.truth.fault(f"{session}: {cached} tokens were cached, of which its tenant has sent {most}")
 
     async def open(self, session: str, parent: str = "", fence: bool = False) -> None:
         """An explicit open; a generation never comes twice."""
         known = self.truth.of(session)
+        tenant, own = session.split("/")
         closed_through = self.truth.closed_through(session)
-        body: dict[str, Any] = {"session_id": session, "fence": fence}
+        body: dict[str, Any] = {"session_id": own, "fence": fence}
         if parent:
             body["parent_session_id"] = parent
-        status, said = await self._call("POST", "/v1/sessions", body)
+        known.opening, known.shut = known.opening + 1, None
+        status, said = await self._call(tenant, "POST", "/v1/sessions", body)
+        if status not in LOST_OPENS:  # else it may come yet
+            known.opening -= 1
         if status in (FINE, 201):
             generation = int(said["generation"])
             if generation <= closed_through:
@@ -76,39 +138,132 @@ class Agents:
             known.last_generation = max(known.last_generation, generation)
             if fence or said["created"]:
                 known.registered = None
+            if parent and said["created"]:
+                await self._adopted(session, parent, generation)
+
+    async def _adopted(self, session: str, parent: str, generation: int) -> None:
+        """Note whose child a session is, as it is shown."""
+        tenant, own = session.split("/")
+        status, said = await self._call(tenant, "GET", f"/v1/sessions/{own}", None)
+        if status == FINE and (said["parent"], int(said["generation"])) == (parent, generation):
+            known = self.truth.of(session)
+            known.parent, known.child_generation = f"{tenant}/{parent}", generation
 
     async def close(self, session: str, fence: int = 0) -> None:
-        """A close; what it says is taken at its word."""
+        """A close; what it says is taken at its word, and now and then looked at."""
         known = self.truth.of(session)
+        tenant, own = session.split("/")
         query = f"?generation={fence}" if fence else ""
         losses, backs = self.truth.losses, self.truth.backs
-        status, said = await self._call("DELETE", f"/v1/sessions/{session}{query}", None)
+        children = self.truth.children(session)
+        status, said = await self._call(tenant, "DELETE", f"/v1/sessions/{own}{query}", None)
         self.truth.count(f"close {status}")
-        if status == FINE:
-            for one in (said, *said.get("children", ())):
-                firm = all(worker["outcome"] in FIRM for worker in one["workers"])
-                through = int(one["generation"])
-                reached = through <= (time.time_ns() // 1000 + int(self.plant.skew.value) * 1000)
-                close = Close(through, firm and reached, losses, backs)
-                self.truth.of(one["session_id"]).closed(close)
-        elif status not in (404, 409):
+        if status not in (FINE, 404, 409):
             known.registered = None
+        for one in (said, *said.get("children", ())) if status == FINE else ():
+            await self._closed(tenant, one, losses, backs)
+        if status == FINE and said["state"] == "closed" and losses == self.truth.losses:
+            if fence and said["workers"] and int(said["generation"]) != fence:
+                self.truth.fault(f"{session}: closed under {said['generation']}, fenced to {fence}")
+            for child, through in children.items():
+                self.truth.count("child closed")
+                self.truth.of(child).closed(Close(through, False, losses, backs))
+
+    async def _closed(self, tenant: str, one: dict[str, Any], losses: int, backs: int) -> None:
+        """One session of a close, and what each of its holders said."""
+        told = {worker["worker"]: worker["outcome"] for worker in one["workers"]}
+        through = int(one["generation"])
+        reached = through <= self.now_ms() * 1000
+        firm = reached and all(outcome in FIRM for outcome in told.values())
+        name = f"{tenant}/{one['session_id']}"
+        known = self.truth.of(name)
+        known.closed(Close(through, firm, losses, backs))
+        if told:  # else it may have been closed long ago
+            known.shut = None if known.opening else Shut(self.now_ms(), losses)
+        for worker, outcome in told.items():
+            self.truth.count(f"said {outcome}")
+            if outcome in LET_GO:
+                await self._is_let_go(name, through, worker)
+
+    async def _is_let_go(self, session: str, through: int, worker: str) -> None:
+        """What a worker says that it has let go of is not there any more, at once."""
+        unit = self.plant.worker(worker)
+        before = (unit.starts, self.truth.losses, self.truth.backs)
+        held = await self.held(worker)
+        if held is None or before != (unit.starts, self.truth.losses, self.truth.backs):
+            return
+        self.truth.count("close looked at")
+        markers, generation = held.get(session, (0, 0))
+        if markers and generation <= through:
+            self.truth.fault(f"{worker} said that it let go of {session} through {through}: it has {markers}")
 
     async def look(self, session: str) -> None:
+        tenant, own = session.split("/")
         closed_through = self.truth.closed_through(session)
-        status, said = await self._call("GET", f"/v1/sessions/{session}", None)
+        status, said = await self._call(tenant, "GET", f"/v1/sessions/{own}", None)
         if status == FINE and said["state"] == "open" and int(said["generation"]) <= closed_through:
             self.truth.fault(f"{session}: shown as open under a closed generation")
 
-    async def _call(self, method: str, path: str, body: object) -> tuple[int, dict[str, Any]]:
+    async def trespass(self, tenant: str, own: str, fence: int) -> None:
+        """A tenant asks for a session that only another one has."""
+        for method, query in (("GET", ""), ("DELETE", ""), ("DELETE", f"?generation={fence}")):
+            status, _ = await self._call(tenant, method, f"/v1/sessions/{own}{query}", None)
+            self.truth.count(f"trespass {status}")
+            if status not in (404, 503, 0):
+                self.truth.fault(f"{tenant} asked {method} for another tenant's {own}: {status}")
+        status, said = await self._call(tenant, "GET", "/v1/sessions?limit=500", None)
+        if status == FINE and own in [one["session_id"] for one in said["data"]]:
+            self.truth.fault(f"{tenant} is shown another tenant's {own}")
+
+    async def drain(self, worker: str, draining: bool) -> None:
+        """The operator takes a worker out, or in again."""
+        path = f"/v1/workers/{worker}/{'drain' if draining else 'undrain'}"
+        status, _ = await self._call("", "POST", path, None)
+        self.truth.count(f"drain {status}")
+
+    async def held(self, worker: str) -> dict[str, tuple[int, int]] | None:
+        """Markers and generation of each session that a worker has open; None where it does not answer."""
+        said = await self.asked(worker, "/v1/sessions")
+        if said is None:
+            return None
+        return {
+            f"{one['tenant']}/{one['session_id']}": (int(one["markers"]), int(one["generation"]))
+            for one in said["data"]
+        }
+
+    async def asked(self, worker: str, path: str) -> dict[str, Any] | None:
+        """What a worker tells its operator; None where it does not answer."""
+        url = f"http://127.0.0.1:{self.plant.worker(worker).port}{path}"
+        headers = {"authorization": f"Bearer {self.plant.signer.bearer()}"}
+        try:
+            async with self.http.get(url, headers=headers, timeout=LIMIT) as answer:
+                said = dict(await answer.json())
+                return said if answer.status == FINE else None
+        except LOST:
+            return None
+
+    async def _call(self, tenant: str, method: str, path: str, body: object) -> tuple[int, dict[str, Any]]:
         """Status and body; 0 when there was no answer."""
         try:
-            async with self.http.request(method, self.router() + path, json=body, timeout=LIMIT) as answer:
+            async with self.http.request(
+                method, self.router() + path, json=body, headers=_key(tenant), timeout=LIMIT
+            ) as answer:
                 said = json.loads(await answer.read() or b"{}")
                 return answer.status, said if isinstance(said, dict) else {}
         except LOST:
             self.truth.count(f"{method} lost")
             return 0, {}
+
+
+def _key(tenant: str) -> dict[str, str]:
+    """The header that says who asks; "" is the operator."""
+    return {"authorization": f"Bearer {TENANTS[tenant] if tenant else OPERATORS_KEY}"}
+
+
+def _prompt(session: str, turns: int) -> list[int]:
+    """The words of a session so far: each turn says what the one before it did, and more."""
+    beginning = int(session[1:]) * 37 + turns // TURNS * 101 + ord(session[0]) * 7
+    return [(beginning + place * 3) % 1000 + 10 for place in range(TURN_TOKENS * (turns % TURNS + 1))]
 
 
 async def _read(answer: aiohttp.ClientResponse, cut_after: int) -> bool:

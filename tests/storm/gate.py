@@ -1,6 +1,7 @@
 """A TCP gate in front of one worker: requests can be held, cut, and delivered a second time."""
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -8,6 +9,8 @@ from dataclasses import dataclass, field
 
 SECOND_WAIT_S = 5.0
 KEPT_REQUESTS = 8
+_TAG = re.compile(rb"(?i)(x-agentcache-tag: *)([^\r]+)")
+_SERVED = re.compile(rb"HTTP/1\.1 200 ")
 
 
 @dataclass(slots=True)
@@ -58,15 +61,26 @@ class Gate:
             passage.cut()
 
     async def deliver_again(self) -> int:
-        """Send a request that went through once more; answers the status, 0 when there is nothing or nobody."""
+        """Send a request that was served once more; answers the status, 0 when there is nothing or nobody."""
+        return await self._status(self._seen[-1], self._worker_port) if self._seen else 0
+
+    async def deliver_to(self, other: "Gate") -> int:
+        """Send a request that was for this worker to another one."""
+        return await self._status(self._seen[-1], other._worker_port) if self._seen else 0
+
+    async def deliver_forged(self) -> int:
+        """Send a request with a tag that nobody has signed, for a request that never was."""
         if not self._seen:
             return 0
+        return await self._status(_TAG.sub(_forged, self._seen[-1]), self._worker_port)
+
+    async def _status(self, request: bytes, port: int) -> int:
         with suppress(OSError, asyncio.TimeoutError, ValueError, IndexError):
-            return await asyncio.wait_for(self._send(self._seen[0]), SECOND_WAIT_S)
+            return await asyncio.wait_for(self._send(request, port), SECOND_WAIT_S)
         return 0
 
-    async def _send(self, request: bytes) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._worker_port)
+    async def _send(self, request: bytes, port: int) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             writer.write(request)
             await writer.drain()
@@ -94,7 +108,7 @@ class Gate:
         while data := await reader.read(65536):
             await self._open.wait()
             if data.startswith(b"POST "):
-                self._keep(passage)
+                passage.request.clear()
             passage.request += data
             passage.server.write(data)
             await passage.server.drain()
@@ -102,16 +116,22 @@ class Gate:
 
     async def _outward(self, passage: Passage, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(65536):
-            self._keep(passage)
+            self._keep(passage, data)
             passage.client.write(data)
             await passage.client.drain()
         passage.cut()
 
-    def _keep(self, passage: Passage) -> None:
-        """An answer begins, so what came before it was a whole request."""
-        if b"x-agentcache-tag" in passage.request.lower():
+    def _keep(self, passage: Passage, answer: bytes) -> None:
+        """An answer begins, so what came before it was a whole request; one that was served is kept."""
+        if _SERVED.match(answer) and _TAG.search(passage.request):
             self._seen.append(bytes(passage.request))
         passage.request.clear()
+
+
+def _forged(found: re.Match[bytes]) -> bytes:
+    """A tag with some letters changed."""
+    tag = found[2]
+    return found[1] + tag[:40] + tag[40:60].swapcase() + tag[60:]
 
 
 def spawn(tasks: set[asyncio.Task[None]], work: Coroutine[object, object, None]) -> asyncio.Task[None]:

@@ -39,8 +39,12 @@ MODEL = {
     "swa_slots": 4096,
     "mamba_slots": 4096,
     "max_running": 16,
+    "accounting_decode_tokens_per_s": 400.0,
 }
 TTL_S = 600.0
+REOPEN_AFTER_S = 5.0
+TENANTS = {"acme": "key-of-acme-alone", "blue": "key-of-blue-alone"}
+OPERATORS_KEY = "key-of-the-operator"
 PRELOAD = [
     "agentcache.worker.serve",
     "agentcache.router.serve",
@@ -148,6 +152,17 @@ class Plant:
             os.kill(self._pid, signal.SIGCONT)
             self.paused = False
 
+    def logs(self, lines: int = 40) -> tuple[str, ...]:
+        """The end of what each process has said."""
+        ends = [
+            (path, path.read_text(errors="replace").splitlines())
+            for path in sorted(self.folder.glob("*.log"))
+        ]
+        return tuple(f"{path.name}: {line}" for path, said in ends for line in said[-lines:])
+
+    def worker(self, name: str) -> Unit:
+        return next(unit for unit in self.workers if unit.name == name)
+
     async def stop(self) -> None:
         self.go_on()
         for unit in (*self.routers, *self.workers):
@@ -165,6 +180,7 @@ async def build(folder: Path, units: int = 3) -> Plant:
     secret = secrets.token_bytes(SECRET_BYTES)
     (folder / "secret").write_bytes(secret)
     (folder / "secret").chmod(0o600)
+    keys = _write_keys(folder)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     skew = context.Value(c_longlong, 0)
@@ -186,9 +202,19 @@ async def build(folder: Path, units: int = 3) -> Plant:
         }
         plant.workers.append(_unit(context, run_worker, f"w{number}", worker, plant))
     for number in range(units):
-        router = {**link, "port": _free_port(), "ttl_s": TTL_S, "reopen_after_s": 5.0}
+        router = {**link, **keys, "port": _free_port(), "ttl_s": TTL_S, "reopen_after_s": REOPEN_AFTER_S}
         plant.routers.append(_unit(context, run_router, f"r{number}", router, plant))
     return plant
+
+
+def _write_keys(folder: Path) -> dict[str, str]:
+    """The API keys of tenants and operator, as settings of a router."""
+    said = [f'[[tenant]]\nname = "{name}"\nkeys = ["{key}"]\n' for name, key in TENANTS.items()]
+    (folder / "tenants.toml").write_text("\n".join(said))
+    (folder / "operator").write_text(OPERATORS_KEY)
+    for name in ("tenants.toml", "operator"):
+        (folder / name).chmod(0o600)
+    return {"tenants_file": str(folder / "tenants.toml"), "admin_key_file": str(folder / "operator")}
 
 
 def _unit(context: Any, target: Any, name: str, settings: dict[str, Any], plant: Plant) -> Unit:

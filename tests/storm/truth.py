@@ -1,6 +1,10 @@
 """What the machine knows because it was told: turns that ended well, closes that were acknowledged."""
 
+from collections import Counter
 from dataclasses import dataclass, field
+
+Words = tuple[str, tuple[int, ...]]
+"""Who speaks, and how the speech begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +29,31 @@ class Close:
     backs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """A session was closed and nobody opens it: `at_ms` of the store's clock, after so many losses of its data."""
+
+    at_ms: int
+    losses: int
+
+
 @dataclass(slots=True)
 class Known:
-    """One session as its agent saw it. `doubt`: a call ended without an answer since the last good turn."""
+    """One session as its agent saw it. `doubt`: a call ended without an answer since the last good turn.
+
+    `opening` explicit opens run now, or may still. `parent` is what the session was last opened below,
+    under `child_generation`.
+    """
 
     turns: int = 0
     last_generation: int = 0
     registered: Life | None = None
     registered_generation: int = 0
     doubt: bool = False
+    opening: int = 0
+    shut: Shut | None = None
+    parent: str = ""
+    child_generation: int = 0
     closes: list[Close] = field(default_factory=list)
 
     def ended_well(self, life: Life, generation: int) -> None:
@@ -57,9 +77,30 @@ class Truth:
     backs: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    lengths: dict[Words, Counter[int]] = field(default_factory=dict)
+
+    def sent(self, words: Words, length: int) -> None:
+        """A tenant has sent a prompt of so many tokens."""
+        self.lengths.setdefault(words, Counter())[length] += 1
+
+    def most_sent(self, words: Words, own: int) -> int:
+        """The longest that the same tenant has sent beside this one of `own` tokens."""
+        told = self.lengths[words] - Counter({own: 1})
+        return max(told, default=0)
 
     def of(self, session: str) -> Known:
         return self.sessions.setdefault(session, Known())
+
+    def children(self, session: str) -> dict[str, int]:
+        """What was opened below a session, and under which generations."""
+        return {
+            name: known.child_generation for name, known in self.sessions.items() if known.parent == session
+        }
+
+    def rested(self) -> None:
+        """Nothing comes any more of what was begun until now."""
+        for known in self.sessions.values():
+            known.opening = 0
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

@@ -1,16 +1,41 @@
 """What must hold once everything is quiet, said as a list of what does not."""
 
-from dataclasses import dataclass
-from typing import Any
-
-import aiohttp
+from dataclasses import dataclass, field
 
 from agentcache.store.api import SessionRecord, Store
-from tests.storm.agents import FINE, LIMIT, LOST
-from tests.storm.plant import Plant, Unit
+from tests.storm.agents import Agents
+from tests.storm.plant import TENANTS, Plant
 from tests.storm.truth import Life, Truth
 
 OPEN = "open"
+Held = dict[str, tuple[int, int]]
+"""Markers and generation of each session that a worker has open."""
+
+
+@dataclass(slots=True)
+class Flights:
+    """Requests in flight by session, as the last look found them: those that dead routers have left.
+
+    `disturbed`: since then a router or the store was not there, so that there may be more.
+    """
+
+    left: dict[str, int] = field(default_factory=dict)
+    disturbed: bool = False
+
+    def wrongs(self, records: dict[str, SessionRecord]) -> list[str]:
+        """Requests that ended and were never told to the store."""
+        if self.disturbed:
+            return []
+        return [
+            f"{name}: {record.in_flight} requests are in flight, and nothing runs"
+            for name, record in records.items()
+            if record.in_flight > self.left.get(name, 0)
+        ]
+
+    def rested(self, records: dict[str, SessionRecord]) -> None:
+        """All that held was found to hold."""
+        self.left = {name: record.in_flight for name, record in records.items()}
+        self.disturbed = False
 
 
 @dataclass(slots=True)
@@ -20,20 +45,22 @@ class Verdict:
     plant: Plant
     truth: Truth
     store: Store
-    http: aiohttp.ClientSession
+    agents: Agents
+    flights: Flights
 
     async def wrongs(self) -> list[str]:
         """Every broken promise, in words; empty when all hold."""
         found = list(self.truth.wrong)
-        records = {record.ref.session: record for record in await self._records()}
-        held: dict[str, dict[str, int]] = {}
+        records = {f"{record.ref.tenant}/{record.ref.session}": record for record in await self._records()}
+        held: dict[str, Held] = {}
         for unit in self.plant.workers:
-            answer = await self._sessions(unit)
+            answer = await self.agents.held(unit.name)
             if answer is None:
                 return [f"{unit.name} does not answer"]
-            held[unit.name] = {one["session_id"]: one["markers"] for one in answer if one["markers"]}
+            held[unit.name] = {name: one for name, one in answer.items() if one[0]}
         for worker, sessions in held.items():
-            found += [said for session in sessions for said in _may_hold(worker, session, records)]
+            for session, (_, generation) in sessions.items():
+                found += _may_hold(worker, session, generation, records)
         for session, known in self.truth.sessions.items():
             record = records.get(session)
             found += self._is_there(session, known.registered, known.registered_generation, record, held)
@@ -41,7 +68,11 @@ class Verdict:
             if record and record.state == OPEN and record.generation <= through:
                 found.append(f"{session} is open under {record.generation}, closed through {through}")
         for unit in self.plant.workers:
-            found += await self._leaks(unit)
+            found += await self._leaks(unit.name)
+        found += self.flights.wrongs(records)
+        if not found:
+            self.flights.rested(records)
+            self.truth.rested()
         return found
 
     def _is_there(
@@ -50,12 +81,12 @@ class Verdict:
         life: Life | None,
         generation: int,
         record: SessionRecord | None,
-        held: dict[str, dict[str, int]],
+        held: dict[str, Held],
     ) -> list[str]:
         """A turn that ended whole has left a reference, unless something since then took it away."""
         if life is None or self.truth.of(session).doubt or record is None:
             return []
-        unit = next(unit for unit in self.plant.workers if unit.name == life.worker)
+        unit = self.plant.worker(life.worker)
         same = (record.state, record.generation, record.worker) == (OPEN, generation, life.worker)
         lives = (unit.starts, self.truth.losses) == (life.starts, life.losses)
         if same and lives:
@@ -64,46 +95,36 @@ class Verdict:
             return [f"{session}: no reference on {life.worker}, where its last turn ended under {generation}"]
         return []
 
-    async def _leaks(self, unit: Unit) -> list[str]:
-        said = await self._get(unit, "/v1/cache")
+    async def _leaks(self, worker: str) -> list[str]:
+        said = await self.agents.asked(worker, "/v1/cache")
         if said is None:
-            return [f"{unit.name} does not answer"]
+            return [f"{worker} does not answer"]
         pools = said["tiers"]["device"]
         return [
-            f"{unit.name}: {pool['slots']['leased']} slots of {name} are leased and nothing runs"
+            f"{worker}: {pool['slots']['leased']} slots of {name} are leased and nothing runs"
             for name, pool in pools.items()
             if pool["slots"]["leased"]
         ]
 
     async def _records(self) -> list[SessionRecord]:
         found: list[SessionRecord] = []
-        after = ""
-        while True:
-            page = await self.store.list("default", after, 500)
-            found += page.records
-            after = page.after
-            if not after:
-                return found
-
-    async def _sessions(self, unit: Unit) -> list[dict[str, Any]] | None:
-        said = await self._get(unit, "/v1/sessions")
-        return None if said is None else list(said["data"])
-
-    async def _get(self, unit: Unit, path: str) -> dict[str, Any] | None:
-        headers = {"authorization": f"Bearer {self.plant.signer.bearer()}"}
-        try:
-            async with self.http.get(
-                f"http://127.0.0.1:{unit.port}{path}", headers=headers, timeout=LIMIT
-            ) as answer:
-                return dict(await answer.json()) if answer.status == FINE else None
-        except LOST:
-            return None
+        for tenant in TENANTS:
+            after = ""
+            while True:
+                page = await self.store.list(tenant, after, 500)
+                found += page.records
+                after = page.after
+                if not after:
+                    break
+        return found
 
 
-def _may_hold(worker: str, session: str, records: dict[str, SessionRecord]) -> list[str]:
+def _may_hold(worker: str, session: str, generation: int, records: dict[str, SessionRecord]) -> list[str]:
     record = records.get(session)
     if record is None or record.state != OPEN:
         return [f"{worker} references {session}, which is not open"]
     if worker != record.worker and worker not in record.holders:
         return [f"{worker} references {session}, which {record.worker} has"]
+    if generation > record.generation:
+        return [f"{worker} has {session} under {generation}, which is at {record.generation}"]
     return []
