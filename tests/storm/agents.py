@@ -127,7 +127,7 @@ class Agents:
         body: dict[str, Any] = {"session_id": own, "fence": fence}
         if parent:
             body["parent_session_id"] = parent
-        known.opening, known.shut = known.opening + 1, None
+        known.opens, known.opening, known.shut = known.opens + 1, known.opening + 1, None
         status, said = await self._call(tenant, "POST", "/v1/sessions", body)
         if status not in LOST_OPENS:  # else it may come yet
             known.opening -= 1
@@ -154,32 +154,33 @@ class Agents:
         known = self.truth.of(session)
         tenant, own = session.split("/")
         query = f"?generation={fence}" if fence else ""
-        losses, backs = self.truth.losses, self.truth.backs
+        at = (self.now_ms(), self.truth.losses, self.truth.backs)
+        opens, opening = known.opens, known.opening
         children = self.truth.children(session)
         status, said = await self._call(tenant, "DELETE", f"/v1/sessions/{own}{query}", None)
         self.truth.count(f"close {status}")
         if status not in (FINE, 404, 409):
             known.registered = None
         for one in (said, *said.get("children", ())) if status == FINE else ():
-            await self._closed(tenant, one, losses, backs)
-        if status == FINE and said["state"] == "closed" and losses == self.truth.losses:
+            await self._closed(tenant, one, at)
+        if status == FINE and said["state"] == "closed" and at[1] == self.truth.losses:
+            if said["workers"]:  # else it may have been closed long ago
+                known.shut = None if opening or opens != known.opens else Shut(*at[:2])
             if fence and said["workers"] and int(said["generation"]) != fence:
                 self.truth.fault(f"{session}: closed under {said['generation']}, fenced to {fence}")
             for child, through in children.items():
                 self.truth.count("child closed")
-                self.truth.of(child).closed(Close(through, False, losses, backs))
+                self.truth.of(child).closed(Close(through, False, *at[1:]))
 
-    async def _closed(self, tenant: str, one: dict[str, Any], losses: int, backs: int) -> None:
-        """One session of a close, and what each of its holders said."""
+    async def _closed(self, tenant: str, one: dict[str, Any], at: tuple[int, int, int]) -> None:
+        """One session of a close, and what each of its holders said. `at`: when the close began."""
         told = {worker["worker"]: worker["outcome"] for worker in one["workers"]}
         through = int(one["generation"])
         reached = through <= self.now_ms() * 1000
         firm = reached and all(outcome in FIRM for outcome in told.values())
         name = f"{tenant}/{one['session_id']}"
         known = self.truth.of(name)
-        known.closed(Close(through, firm, losses, backs))
-        if told:  # else it may have been closed long ago
-            known.shut = None if known.opening else Shut(self.now_ms(), losses)
+        known.closed(Close(through, firm, *at[1:]))
         for worker, outcome in told.items():
             self.truth.count(f"said {outcome}")
             if outcome in LET_GO:

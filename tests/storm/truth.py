@@ -41,8 +41,8 @@ class Shut:
 class Known:
     """One session as its agent saw it. `doubt`: a call ended without an answer since the last good turn.
 
-    `opening` explicit opens run now, or may still. `parent` is what the session was last opened below,
-    under `child_generation`.
+    `opens` explicit opens were begun, and `opening` of them run now, or may still. `parent` is what the session was
+    last opened below, under `child_generation`.
     """
 
     turns: int = 0
@@ -50,6 +50,7 @@ class Known:
     registered: Life | None = None
     registered_generation: int = 0
     doubt: bool = False
+    opens: int = 0
     opening: int = 0
     shut: Shut | None = None
     parent: str = ""
