@@ -17,6 +17,10 @@ PRIVATE = 4
 """Sessions with ids that only the first tenant uses."""
 BUSY = 12
 """So many calls of agents run at most at a time."""
+DRAINED_S = 0.6
+"""Until routers know that a worker takes nothing new."""
+ASKED_S = 1.6
+"""Until workers have offered what they have to a store that lost it."""
 OWNER, STRANGER = TENANTS
 
 
@@ -133,6 +137,19 @@ class Faults:
         await self.call(self.agents.drain(self.plant.workers[self.plant.gates.index(gate)].name, True))
         await self.call(self.turn_of(session))
 
+    async def move_under_turn(self) -> None:
+        """A turn that ends where its session was, after the session went to another worker."""
+        session, began = self.session(), asyncio.Event()
+        await self.call(self.agents.turn(session, Turn(tokens=400, began=began)))
+        await _begun(began)
+        await self.call(self._moved(session, self.random.randrange(len(self.plant.workers))))
+
+    async def _moved(self, session: str, otherwise: int) -> None:
+        life = self.truth.of(session).registered
+        await self.agents.drain(life.worker if life else self.plant.workers[otherwise].name, True)
+        await moment(DRAINED_S)
+        await self.agents.turn(session)
+
     async def drain(self) -> None:
         await self.call(self.agents.drain(self.random.choice(self.plant.workers).name, True))
 
@@ -236,6 +253,15 @@ class Faults:
             self.truth.losses += 1
             self.plant.redis_call("FLUSHALL", "SYNC")
 
+    async def late_loss(self) -> None:
+        """A turn that reaches its worker after the store lost its data, and after the worker was asked about it."""
+        session, drawn = self.session(), self.random.randrange(len(self.plant.gates))
+        spawn(self.calls, self._gate_of(session, drawn).hold(ASKED_S))
+        await moment(0)
+        await self.call(self.agents.turn(session))
+        await moment(0.02)
+        await self.flush_redis()
+
 
 WEIGHTS: dict[str, int] = {
     "turn": 60,
@@ -253,6 +279,7 @@ WEIGHTS: dict[str, int] = {
     "late_finish": 8,
     "late_arrival": 6,
     "late_move": 4,
+    "move_under_turn": 4,
     "drain": 2,
     "undrain": 8,
     "hold": 3,
@@ -267,7 +294,13 @@ WEIGHTS: dict[str, int] = {
     "kill_worker": 3,
     "restart": 20,
 }
-OF_THE_STORE: dict[str, int] = {"clock_back": 2, "pause_redis": 4, "kill_redis": 2, "flush_redis": 2}
+OF_THE_STORE: dict[str, int] = {
+    "clock_back": 2,
+    "pause_redis": 4,
+    "kill_redis": 2,
+    "flush_redis": 2,
+    "late_loss": 2,
+}
 """What happens to the store, in stormy stretches only: else few turns would be served for their sessions."""
 
 

@@ -34,6 +34,7 @@ class Gate:
         self._open = asyncio.Event()
         self._open.set()
         self._passages: list[Passage] = []
+        self._holding = 0
         self._seen: deque[bytes] = deque(maxlen=KEPT_REQUESTS)
         self.port = 0
 
@@ -43,7 +44,7 @@ class Gate:
 
     async def stop(self) -> None:
         self._server.close()
-        self.release()
+        self._open.set()
         while self._passages:
             self.cut()
             await asyncio.sleep(0)
@@ -53,7 +54,17 @@ class Gate:
         self._open.clear()
 
     def release(self) -> None:
-        self._open.set()
+        """Let through what was held, unless it is held for some time."""
+        if not self._holding:
+            self._open.set()
+
+    async def hold(self, seconds: float) -> None:
+        """Hold what comes for so long, whoever releases meanwhile."""
+        self._holding += 1
+        self.shut()
+        await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=seconds)
+        self._holding -= 1
+        self.release()
 
     def cut(self) -> None:
         """Break every connection that is open now."""

@@ -96,9 +96,16 @@ class Verdict:
         return []
 
     async def _leaks(self, worker: str) -> list[str]:
+        """Nothing is left that no open session accounts for."""
         said = await self.agents.asked(worker, "/v1/cache")
-        if said is None:
+        listed = await self.agents.asked(worker, "/v1/sessions")
+        if said is None or listed is None:
             return [f"{worker} does not answer"]
+        open_ones = sum(one["markers"] for one in listed["data"])
+        if open_ones != listed["open_references"]:
+            return [
+                f"{worker} has {listed['open_references']} references, {open_ones} of them of open sessions"
+            ]
         pools = said["tiers"]["device"]
         return [
             f"{worker}: {pool['slots']['leased']} slots of {name} are leased and nothing runs"
