@@ -177,7 +177,8 @@ class Agents:
         told = {worker["worker"]: worker["outcome"] for worker in one["workers"]}
         through = int(one["generation"])
         reached = through <= self.now_ms() * 1000
-        firm = reached and all(outcome in FIRM for outcome in told.values())
+        # Nobody has to say anything where it was closed before, though a holder may not have heard of that yet.
+        firm = reached and bool(told) and all(outcome in FIRM for outcome in told.values())
         name = f"{tenant}/{one['session_id']}"
         known = self.truth.of(name)
         known.closed(Close(through, firm, *at[1:]))
