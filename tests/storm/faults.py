@@ -92,7 +92,7 @@ class Faults:
         tenant, parent = self.session().split("/")
         await self.call(self.agents.open(f"{tenant}/{parent}"))
         for _ in range(2):
-            child = self.session().split("/")[1]
+            child = f"s{self.random.randrange(SESSIONS)}"
             await self.call(self.agents.turn(f"{tenant}/{child}", Turn(tokens=30, parent=parent)))
         await self.call(self.agents.close(f"{tenant}/{parent}"))
 
