@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from agentcache.wire import CACHED, GENERATION, PARENT, SESSION, STATE, WORKER
+from tests.storm.gate import HOST
 from tests.storm.plant import OPERATORS_KEY, REOPEN_AFTER_S, TENANTS, Plant
 from tests.storm.truth import Close, Life, Shut, Truth
 
@@ -57,7 +58,7 @@ class Agents:
         routers = self.plant.routers
         if self.random.random() >= DEAD_ROUTER:
             routers = [unit for unit in routers if unit.alive] or routers
-        return f"http://127.0.0.1:{self.random.choice(routers).port}"
+        return f"http://{HOST}:{self.random.choice(routers).port}"
 
     async def turn(self, session: str, turn: Turn = SHORT) -> None:
         """One turn with the session's whole history."""
@@ -235,7 +236,7 @@ class Agents:
 
     async def asked(self, worker: str, path: str) -> dict[str, Any] | None:
         """What a worker tells its operator; None where it does not answer."""
-        url = f"http://127.0.0.1:{self.plant.worker(worker).port}{path}"
+        url = f"http://{HOST}:{self.plant.worker(worker).port}{path}"
         headers = {"authorization": f"Bearer {self.plant.signer.bearer()}"}
         try:
             async with self.http.get(url, headers=headers, timeout=LIMIT) as answer:

@@ -6,6 +6,10 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import msgspec
+
+from agentcache.errors import CacheError
+from agentcache.wire import TagSigner
 from tests.storm.agents import Agents, Turn
 from tests.storm.gate import Gate, spawn
 from tests.storm.plant import TENANTS, TTL_S, Plant, moment
@@ -180,16 +184,28 @@ class Faults:
     async def _deliver(self, how: str, number: int) -> None:
         """A request that was served once reaches a worker in another way: it is not served."""
         gate = self.plant.gates[number]
+        refusals = [401, 0]
         match how:
             case "again":
                 status = await gate.deliver_again()
+                refusals.append(503)  # it has started anew since
             case "forged":
-                status = await gate.deliver_forged()
+                status = await gate.deliver_with(self._forged(gate))
             case _:
                 status = await gate.deliver_to(self.plant.gates[number - 1])
         self.truth.count(f"delivered {how} {status}")
-        if status not in (401, 503, 0):
+        if status not in refusals:
             self.truth.fault(f"a request of w{number} was delivered {how}, and answered {status}")
+
+    def _forged(self, gate: Gate) -> str:
+        """A tag like the last one, for a request that never was, by somebody who has another secret."""
+        name, now_ms = self.plant.workers[self.plant.gates.index(gate)].name, self.agents.now_ms()
+        try:
+            tag = self.plant.signer.read(gate.tag(), name, now_ms)
+        except CacheError:  # it is too old
+            return "forged"
+        forged = msgspec.structs.replace(tag, request_id=f"forged-{now_ms}", issued_ms=now_ms)
+        return TagSigner(b"another secret than the one of the workers").sign(forged)
 
     def _gate_of(self, session: str, otherwise: int) -> Gate:
         """Where the session was last served."""

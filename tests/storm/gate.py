@@ -1,12 +1,15 @@
 """A TCP gate in front of one worker: requests can be held, cut, and delivered a second time."""
 
 import asyncio
+import os
 import re
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+HOST = f"127.{os.getpid() % 250 + 1}.{os.getpid() // 250 % 250}.1"
+"""An address that only this run listens on: processes that start again come back to ports that nobody has taken."""
 SECOND_WAIT_S = 5.0
 KEPT_REQUESTS = 8
 _TAG = re.compile(rb"(?i)(x-agentcache-tag: *)([^\r]+)")
@@ -39,7 +42,7 @@ class Gate:
         self.port = 0
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, HOST, 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -79,11 +82,17 @@ class Gate:
         """Send a request that was for this worker to another one."""
         return await self._status(self._seen[-1], other._worker_port) if self._seen else 0
 
-    async def deliver_forged(self) -> int:
-        """Send a request with a tag that nobody has signed, for a request that never was."""
+    async def deliver_with(self, tag: str) -> int:
+        """Send a request with another tag."""
         if not self._seen:
             return 0
-        return await self._status(_TAG.sub(_forged, self._seen[-1]), self._worker_port)
+        request = _TAG.sub(lambda found: found[1] + tag.encode(), self._seen[-1])
+        return await self._status(request, self._worker_port)
+
+    def tag(self) -> str:
+        """The tag of the last request that was served; "" where there is none."""
+        found = _TAG.search(self._seen[-1]) if self._seen else None
+        return found[2].decode().strip() if found else ""
 
     async def _status(self, request: bytes, port: int) -> int:
         with suppress(OSError, asyncio.TimeoutError, ValueError, IndexError):
@@ -91,7 +100,7 @@ class Gate:
         return 0
 
     async def _send(self, request: bytes, port: int) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(HOST, port)
         try:
             writer.write(request)
             await writer.drain()
@@ -101,7 +110,7 @@ class Gate:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._worker_port)
+            far_reader, far_writer = await asyncio.open_connection(HOST, self._worker_port)
         except OSError:
             writer.transport.abort()
             return
@@ -137,12 +146,6 @@ class Gate:
         if _SERVED.match(answer) and _TAG.search(passage.request):
             self._seen.append(bytes(passage.request))
         passage.request.clear()
-
-
-def _forged(found: re.Match[bytes]) -> bytes:
-    """A tag with some letters changed."""
-    tag = found[2]
-    return found[1] + tag[:40] + tag[40:60].swapcase() + tag[60:]
 
 
 def spawn(tasks: set[asyncio.Task[None]], work: Coroutine[object, object, None]) -> asyncio.Task[None]:

@@ -27,7 +27,7 @@ from agentcache.router.settings import RouterSettings
 from agentcache.wire import SECRET_BYTES, TagSigner
 from agentcache.worker.serve import serve as serve_worker
 from tests.chosen import CORE
-from tests.storm.gate import Gate
+from tests.storm.gate import HOST, Gate
 
 MODEL = {
     "engine": "accounting",
@@ -190,21 +190,29 @@ async def build(folder: Path, units: int = 3) -> Plant:
     plant.start_redis()
     link = {"redis_url": f"unix://{plant.socket}", "secret_file": str(folder / "secret")}
     for number in range(units):
-        port, gate = _free_port(), None
+        port = _free_port()
         gate = Gate(port)
         await gate.start()
         plant.gates.append(gate)
         worker = {
             **MODEL,
             **link,
+            "host": HOST,
             "port": port,
             "worker_id": f"w{number}",
-            "advertise_url": f"http://127.0.0.1:{gate.port}",
+            "advertise_url": f"http://{HOST}:{gate.port}",
             "ttl_s": TTL_S,
         }
         plant.workers.append(_unit(context, run_worker, f"w{number}", worker, plant))
     for number in range(units):
-        router = {**link, **keys, "port": _free_port(), "ttl_s": TTL_S, "reopen_after_s": REOPEN_AFTER_S}
+        router = {
+            **link,
+            **keys,
+            "host": HOST,
+            "port": _free_port(),
+            "ttl_s": TTL_S,
+            "reopen_after_s": REOPEN_AFTER_S,
+        }
         plant.routers.append(_unit(context, run_router, f"r{number}", router, plant))
     return plant
 
@@ -233,7 +241,7 @@ def _unit(context: Any, target: Any, name: str, settings: dict[str, Any], plant:
 
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
@@ -242,7 +250,7 @@ async def listening(port: int, deadline_s: float) -> bool:
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
         try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            _, writer = await asyncio.open_connection(HOST, port)
         except OSError:
             await moment(0.05)
             continue
