@@ -161,7 +161,7 @@ class Agents:
         status, said = await self._call(tenant, "DELETE", f"/v1/sessions/{own}{query}", None)
         self.truth.count(f"close {status}")
         if status not in (FINE, 404, 409):
-            known.registered = None
+            self.truth.close_in_doubt(session)
         for one in (said, *said.get("children", ())) if status == FINE else ():
             await self._closed(tenant, one, at)
         if status == FINE and said["state"] == "closed" and at[1] == self.truth.losses:
@@ -240,10 +240,12 @@ class Agents:
         headers = {"authorization": f"Bearer {self.plant.signer.bearer()}"}
         try:
             async with self.http.get(url, headers=headers, timeout=LIMIT) as answer:
-                said = dict(await answer.json())
-                return said if answer.status == FINE else None
-        except LOST:
-            return None
+                if answer.status == FINE:
+                    return dict(await answer.json())
+                self.truth.count(f"worker says {answer.status}")
+        except LOST as error:
+            self.truth.count(f"worker lost by {type(error).__name__}")
+        return None
 
     async def _call(self, tenant: str, method: str, path: str, body: object) -> tuple[int, dict[str, Any]]:
         """Status and body; 0 when there was no answer."""

@@ -10,7 +10,8 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from ctypes import c_longlong
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
@@ -24,6 +25,7 @@ from agentcache.config import Settings
 from agentcache.embedded import GuardedProcess, valkey_binary
 from agentcache.router.serve import serve as serve_router
 from agentcache.router.settings import RouterSettings
+from agentcache.store.connect import read_secret
 from agentcache.wire import SECRET_BYTES, TagSigner
 from agentcache.worker.serve import serve as serve_worker
 from tests.chosen import CORE
@@ -179,21 +181,21 @@ class Plant:
 
 async def build(folder: Path, units: int = 3) -> Plant:
     """Start everything."""
-    secret = secrets.token_bytes(SECRET_BYTES)
-    (folder / "secret").write_bytes(secret)
+    (folder / "secret").write_bytes(secrets.token_bytes(SECRET_BYTES))
     (folder / "secret").chmod(0o600)
     keys = _write_keys(folder)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     skew = context.Value(c_longlong, 0)
-    plant = Plant(folder, folder / "s.sock", TagSigner(secret), skew)
+    plant = Plant(folder, folder / "s.sock", TagSigner(read_secret(folder / "secret")), skew)
     plant.start_redis()
     link = {"redis_url": f"unix://{plant.socket}", "secret_file": str(folder / "secret")}
-    for number in range(units):
-        port = _free_port()
-        gate = Gate(port)
-        await gate.start()
-        plant.gates.append(gate)
+    with _free_ports(2 * units) as ports:
+        for port in ports[:units]:
+            gate = Gate(port)
+            await gate.start()
+            plant.gates.append(gate)
+    for number, (port, gate) in enumerate(zip(ports, plant.gates, strict=False)):
         worker = {
             **MODEL,
             **link,
@@ -204,12 +206,12 @@ async def build(folder: Path, units: int = 3) -> Plant:
             "ttl_s": TTL_S,
         }
         plant.workers.append(_unit(context, run_worker, f"w{number}", worker, plant))
-    for number in range(units):
+    for number, port in enumerate(ports[units:]):
         router = {
             **link,
             **keys,
             "host": HOST,
-            "port": _free_port(),
+            "port": port,
             "ttl_s": TTL_S,
             "reopen_after_s": REOPEN_AFTER_S,
         }
@@ -239,10 +241,14 @@ def _unit(context: Any, target: Any, name: str, settings: dict[str, Any], plant:
     return Unit(name, settings["port"], start, start())
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def _free_ports(count: int) -> Iterator[list[int]]:
+    """Ports that are taken as long as this lasts, so that no two are the same."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        yield [int(probe.getsockname()[1]) for probe in probes]
 
 
 async def listening(port: int, deadline_s: float) -> bool:

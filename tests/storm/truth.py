@@ -42,7 +42,7 @@ class Known:
     """One session as its agent saw it. `doubt`: a call ended without an answer since the last good turn.
 
     `opens` explicit opens were begun, and `opening` of them run now, or may still. `parent` is what the session was
-    last opened below, under `child_generation`.
+    last opened below, under `child_generation`. `uncertain`: a close that may have been its own has not been answered.
     """
 
     turns: int = 0
@@ -50,6 +50,7 @@ class Known:
     registered: Life | None = None
     registered_generation: int = 0
     doubt: bool = False
+    uncertain: bool = False
     opens: int = 0
     opening: int = 0
     shut: Shut | None = None
@@ -62,6 +63,9 @@ class Known:
         self.turns += 1
         self.last_generation = max(self.last_generation, generation)
         self.registered, self.registered_generation, self.doubt = life, generation, False
+
+    def was_closed(self, generation: int) -> bool:
+        return any(close.through >= generation for close in self.closes)
 
     def closed(self, close: Close) -> None:
         self.closes = [*self.closes[-8:], close]
@@ -101,7 +105,14 @@ class Truth:
     def rested(self) -> None:
         """Nothing comes any more of what was begun until now."""
         for known in self.sessions.values():
-            known.opening = 0
+            known.opening, known.uncertain = 0, False
+
+    def close_in_doubt(self, session: str) -> None:
+        """Whether a session, and whoever may be below it, was closed or will be is not known."""
+        self.of(session).registered = None
+        tenant, _ = session.split("/")
+        for name, known in self.sessions.items():
+            known.uncertain = known.uncertain or name.startswith(tenant + "/")
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

@@ -84,8 +84,12 @@ class Verdict:
         held: dict[str, Held],
     ) -> list[str]:
         """A turn that ended whole has left a reference, unless something since then took it away."""
-        if life is None or self.truth.of(session).doubt or record is None:
+        known = self.truth.of(session)
+        if life is None or known.doubt:
             return []
+        if record is None:
+            ended = known.uncertain or life.losses != self.truth.losses or known.was_closed(generation)
+            return [] if ended else [f"{session} is gone, whose last turn ended under {generation}"]
         unit = self.plant.worker(life.worker)
         same = (record.state, record.generation, record.worker) == (OPEN, generation, life.worker)
         lives = (unit.starts, self.truth.losses) == (life.starts, life.losses)
