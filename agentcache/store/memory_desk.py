@@ -90,6 +90,9 @@ class MemoryDesk:
             return Offered(OfferVerdict.CLOSED, books.tombs[ref].generation)
         if not lost or offer.idle_s >= (offer.ttl_s or books.rules.ttl_s):
             return Offered(OfferVerdict.GONE)
+        if self._is_orphan(offer):
+            books.bury(ref, offer.generation)
+            return Offered(OfferVerdict.CLOSED, offer.generation)
         self._again(worker, offer)
         return Offered(OfferVerdict.KEEP, offer.generation, offer.placement)
 
@@ -110,6 +113,12 @@ class MemoryDesk:
             return Offered(OfferVerdict.MOVED, session.generation, session.placement)
         books.hold(session, worker)
         return Offered(OfferVerdict.HELD, session.generation, session.placement)
+
+    def _is_orphan(self, offer: Offer) -> bool:
+        """Whether a lost session's parent was closed since: it would have been closed with it, had it been known."""
+        parent = SessionRef(offer.ref.tenant, offer.parent)
+        tombs = self.books.tombs
+        return parent in tombs and tombs[parent].generation > offer.generation
 
     def _again(self, worker: str, offer: Offer) -> None:
         """Open a session that was lost, with what is left of its lease, and its parent, which must have been open."""

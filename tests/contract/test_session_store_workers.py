@@ -225,6 +225,25 @@ async def test_what_was_lost_is_created_again_from_what_workers_have(scene: Scen
 
 
 @every_store
+async def test_a_lost_child_is_closed_with_the_parent_that_closed_meanwhile(scene: Scene) -> None:
+    """The data was lost, the parent was used again and closed, and only then a worker tells of its child."""
+    await scene.worker("w1")
+    kid, young, top = [SessionRef("t", name) for name in ("kid", "young", "top")]
+    await scene.tag(top)
+    closed = (await scene.store.close(top, Closing())).generation
+    offers = [
+        Offer(kid, closed - 1, 3, idle_s=1, ttl_s=100, parent="top"),
+        Offer(young, closed + 1, 1, idle_s=1, ttl_s=100, parent="top"),
+    ]
+    assert await scene.store.offer("w1", offers, lost=True) == (
+        Offered(OfferVerdict.CLOSED, closed - 1),
+        Offered(OfferVerdict.KEEP, closed + 1, 1),
+    )
+    assert [(await scene.store.look(one)).state for one in (kid, young)] == ["closed", "open"]
+    assert not (await scene.tag(kid)).referenced
+
+
+@every_store
 async def test_what_ended_while_a_worker_was_away_is_gone(scene: Scene) -> None:
     await scene.worker("w1")
     assert await scene.store.offer("w1", [Offer(A, 40, 1, 1, 100)], lost=False) == (

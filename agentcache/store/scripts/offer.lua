@@ -1,4 +1,4 @@
--- uses base
+-- uses base closing
 -- Compare what a worker has with what is known.
 -- ARGV[3…]  worker, lost ('1'), then of each session: SID, generation, placement, idle ms, ttl ms ('0': the default),
 --            parent
@@ -39,6 +39,12 @@ local function again(sid, generation, placement, idle, ttl, parent)
   save(one)
 end
 
+-- Whether the parent of a lost session was closed since: it would have been closed with it, had it been known.
+local function orphan(sid, generation, parent)
+  local closed = parent ~= '' and redis.call('HGET', P .. 'tombs', tenant_of(sid) .. '/' .. parent)
+  return closed and tonumber(closed) > tonumber(generation)
+end
+
 local answers = {}
 local function answer(verdict, generation, placement)
   answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = verdict, generation, placement
@@ -56,6 +62,9 @@ for at = 5, #ARGV, 6 do
     answer('closed', closed, '0')
   elseif not lost or tonumber(idle) >= tonumber(ttl) then
     answer('gone', '0', '0')
+  elseif orphan(sid, generation, ARGV[at + 5]) then
+    bury(sid, generation)
+    answer('closed', generation, '0')
   else
     again(sid, generation, placement, tonumber(idle), ttl, ARGV[at + 5])
     answer('keep', generation, placement)
