@@ -98,12 +98,16 @@ class Agents:
                     f"{session}: served as open under {generation}, closed through {closed_through}"
                 )
             self._was_open(session, shut)
-            known.ended_well(Life(worker, starts.get(worker, 0), losses), generation)
+            known.ended_well(Life(worker, starts.get(worker, 0), losses, self.now_ms()), generation)
 
     def _was_open(self, session: str, shut: Shut | None) -> None:
         """A session that was closed a moment before a turn began is opened by those that say so only."""
         known = self.truth.of(session)
-        if not shut or shut is not known.shut or shut.losses != self.truth.losses:
+        if (
+            not shut
+            or shut is not known.shut
+            or (shut.losses, shut.backs) != (self.truth.losses, self.truth.backs)
+        ):
             return
         if self.now_ms() - shut.at_ms < REOPEN_AFTER_S * 1000:
             self.truth.fault(f"{session}: opened by a turn {self.now_ms() - shut.at_ms} ms after its close")
@@ -166,7 +170,7 @@ class Agents:
             await self._closed(tenant, one, at)
         if status == FINE and said["state"] == "closed" and at[1] == self.truth.losses:
             if said["workers"]:  # else it may have been closed long ago
-                known.shut = None if opening or opens != known.opens else Shut(*at[:2])
+                known.shut = None if opening or opens != known.opens else Shut(*at)
             if fence and said["workers"] and int(said["generation"]) != fence:
                 self.truth.fault(f"{session}: closed under {said['generation']}, fenced to {fence}")
             for child, through in children.items():

@@ -12,7 +12,7 @@ from agentcache.errors import CacheError
 from agentcache.wire import TagSigner
 from tests.storm.agents import Agents, Turn
 from tests.storm.gate import Gate, spawn
-from tests.storm.plant import TENANTS, TTL_S, Plant, moment
+from tests.storm.plant import LONG_S, TENANTS, TTL_S, Plant, moment
 from tests.storm.truth import Truth
 from tests.storm.verdict import Flights
 
@@ -217,9 +217,14 @@ class Faults:
 
     async def idle(self) -> None:
         """All sessions idle out: time passes. From now on holders may let go of them, until their next turns."""
-        for known in self.truth.sessions.values():
-            known.registered = None
+        self.truth.idle()
         self.plant.skew.value += int(TTL_S * 1000) + 1000
+
+    async def sleep(self) -> None:
+        """All machines were asleep: every worker seems gone, and no request in flight counts any more."""
+        self.truth.idle()
+        self.truth.all_in_doubt()
+        self.plant.skew.value += int(LONG_S * 1000) + 1000
 
     async def idle_race(self) -> None:
         """Time passes while a turn runs, and another one comes."""
@@ -304,7 +309,8 @@ WEIGHTS: dict[str, int] = {
     "duplicate": 5,
     "readdress": 3,
     "forge": 2,
-    "idle": 2,
+    "idle": 3,
+    "sleep": 1,
     "idle_race": 3,
     "kill_router": 4,
     "kill_worker": 3,

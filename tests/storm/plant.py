@@ -43,7 +43,9 @@ MODEL = {
     "max_running": 16,
     "accounting_decode_tokens_per_s": 400.0,
 }
-TTL_S = 600.0
+TTL_S = 40.0
+"""Shorter than what a worker is not heard for until it is gone: when time jumps, sessions idle out and workers stay."""
+LONG_S = 600.0
 REOPEN_AFTER_S = 5.0
 TENANTS = {"acme": "key-of-acme-alone", "blue": "key-of-blue-alone"}
 OPERATORS_KEY = "key-of-the-operator"

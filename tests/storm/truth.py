@@ -9,11 +9,15 @@ Words = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One life of a worker, and of the store's data: what happened in another one proves nothing now."""
+    """One life of a worker, and of the store's data: what happened in another one proves nothing now.
+
+    `at_ms`: when it was told, on the store's clock.
+    """
 
     worker: str
     starts: int
     losses: int
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,11 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Shut:
-    """A session was closed and nobody opens it: `at_ms` of the store's clock, after so many losses of its data."""
+    """A session was closed and nobody opens it: `at_ms` of the store's clock, after so many losses and backs."""
 
     at_ms: int
     losses: int
+    backs: int
 
 
 @dataclass(slots=True)
@@ -42,7 +47,7 @@ class Known:
     """One session as its agent saw it. `doubt`: a call ended without an answer since the last good turn.
 
     `opens` explicit opens were begun, and `opening` of them run now, or may still. `parent` is what the session was
-    last opened below, under `child_generation`. `uncertain`: a close that may have been its own has not been answered.
+    last opened below, under `child_generation`. `uncertain`: it may have ended.
     """
 
     turns: int = 0
@@ -107,12 +112,20 @@ class Truth:
         for known in self.sessions.values():
             known.opening, known.uncertain = 0, False
 
+    def idle(self) -> None:
+        """From now on every session may be let go of, until its next turn."""
+        for known in self.sessions.values():
+            known.registered = None
+
     def close_in_doubt(self, session: str) -> None:
         """Whether a session, and whoever may be below it, was closed or will be is not known."""
         self.of(session).registered = None
-        tenant, _ = session.split("/")
+        self.all_in_doubt(session.split("/")[0])
+
+    def all_in_doubt(self, tenant: str = "") -> None:
+        """Sessions of a tenant, or all, may have ended."""
         for name, known in self.sessions.items():
-            known.uncertain = known.uncertain or name.startswith(tenant + "/")
+            known.uncertain = known.uncertain or name.startswith(tenant)
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from agentcache.store.api import SessionRecord, Store
 from tests.storm.agents import Agents
-from tests.storm.plant import TENANTS, Plant
+from tests.storm.plant import TENANTS, TTL_S, Plant
 from tests.storm.truth import Life, Truth
 
 OPEN = "open"
@@ -89,6 +89,7 @@ class Verdict:
             return []
         if record is None:
             ended = known.uncertain or life.losses != self.truth.losses or known.was_closed(generation)
+            ended = ended or self.agents.now_ms() - life.at_ms > TTL_S * 500  # it may be idle by now
             return [] if ended else [f"{session} is gone, whose last turn ended under {generation}"]
         unit = self.plant.worker(life.worker)
         same = (record.state, record.generation, record.worker) == (OPEN, generation, life.worker)
