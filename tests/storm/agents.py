@@ -23,17 +23,22 @@ LET_GO = ("released", "unknown")
 FIRM = (*LET_GO, "restarted")
 LOST_OPENS = (0, 503)
 LOST = (aiohttp.ClientError, TimeoutError, OSError)
-LIMIT = aiohttp.ClientTimeout(total=60)
+LIMIT_S = 60.0
+LIMIT = aiohttp.ClientTimeout(total=LIMIT_S)
 DEAD_ROUTER = 0.05
 """How often an agent asks a router that is down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How a turn is made. `cut_after`: leave after so many bytes; `began` is set when the answer begins."""
+    """How a turn is made. `cut_after`: leave after so many bytes; `leave_s`: after so long.
+
+    `began` is set when the answer begins.
+    """
 
     tokens: int = 8
     cut_after: int = 0
+    leave_s: float = LIMIT_S
     fence: int = 0
     parent: str = ""
     began: asyncio.Event | None = None
@@ -76,7 +81,8 @@ class Agents:
         shut = known.shut
         try:
             url = f"{self.router()}/v1/completions"
-            async with self.http.post(url, json=body, headers=headers, timeout=LIMIT) as answer:
+            limit = aiohttp.ClientTimeout(total=turn.leave_s)
+            async with self.http.post(url, json=body, headers=headers, timeout=limit) as answer:
                 if turn.began:
                     turn.began.set()
                 whole = await _read(answer, turn.cut_after)
@@ -149,10 +155,12 @@ class Agents:
     async def _adopted(self, session: str, parent: str, generation: int) -> None:
         """Note whose child a session is, as it is shown."""
         tenant, own = session.split("/")
+        losses = self.truth.losses
         status, said = await self._call(tenant, "GET", f"/v1/sessions/{own}", None)
         if status == FINE and (said["parent"], int(said["generation"])) == (parent, generation):
             known = self.truth.of(session)
             known.parent, known.child_generation = f"{tenant}/{parent}", generation
+            known.child_losses = losses
 
     async def close(self, session: str, fence: int = 0) -> None:
         """A close; what it says is taken at its word, and now and then looked at."""
@@ -175,7 +183,7 @@ class Agents:
                 self.truth.fault(f"{session}: closed under {said['generation']}, fenced to {fence}")
             for child, through in children.items():
                 self.truth.count("child closed")
-                self.truth.of(child).closed(Close(through, False, *at[1:]))
+                self.truth.of(child).closed(Close(through, False, *at[1:], session))
 
     async def _closed(self, tenant: str, one: dict[str, Any], at: tuple[int, int, int]) -> None:
         """One session of a close, and what each of its holders said. `at`: when the close began."""

@@ -80,6 +80,11 @@ class Faults:
         turn = Turn(tokens=40, cut_after=self.random.randrange(1, 2000))
         await self.call(self.agents.turn(self.session(), turn))
 
+    async def leave(self) -> None:
+        """A client that leaves before it hears anything, while its request is taken in, placed or sent."""
+        turn = Turn(tokens=40, leave_s=self.random.uniform(0.0005, 0.01))
+        await self.call(self.agents.turn(self.session(), turn))
+
     async def close(self) -> None:
         await self.call(self.agents.close(self.session()))
 
@@ -289,7 +294,8 @@ WEIGHTS: dict[str, int] = {
     "child_turn": 8,
     "fenced_turn": 8,
     "burst": 8,
-    "cancel": 10,
+    "cancel": 8,
+    "leave": 8,
     "close": 10,
     "fenced_close": 5,
     "open": 8,

@@ -24,13 +24,15 @@ class Life:
 class Close:
     """A close that was acknowledged. `losses` and `backs`: before it.
 
-    `firm`: every holder has answered, and the store's clock had reached the generation.
+    `parent` is whose close it was, if not its own. `firm`: every holder has answered, and the store's clock had
+    reached the generation.
     """
 
     through: int
     firm: bool
     losses: int
     backs: int
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Known:
     shut: Shut | None = None
     parent: str = ""
     child_generation: int = 0
+    child_losses: int = 0
     closes: list[Close] = field(default_factory=list)
 
     def ended_well(self, life: Life, generation: int) -> None:
@@ -102,9 +105,11 @@ class Truth:
         return self.sessions.setdefault(session, Known())
 
     def children(self, session: str) -> dict[str, int]:
-        """What was opened below a session, and under which generations."""
+        """What was opened below a session, and under which generations, as far as the store can know it."""
         return {
-            name: known.child_generation for name, known in self.sessions.items() if known.parent == session
+            name: known.child_generation
+            for name, known in self.sessions.items()
+            if known.parent == session and known.child_losses == self.losses
         }
 
     def rested(self) -> None:

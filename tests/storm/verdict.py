@@ -66,7 +66,8 @@ class Verdict:
             found += self._is_there(session, known.registered, known.registered_generation, record, held)
             through = self.truth.closed_through(session)
             if record and record.state == OPEN and record.generation <= through:
-                found.append(f"{session} is open under {record.generation}, closed through {through}")
+                said = f"{session} is open under {record.generation}, closed through {through}"
+                found.append(f"{said}: {known.closes[-3:]}")
         for unit in self.plant.workers:
             found += await self._leaks(unit.name)
         found += self.flights.wrongs(records)
