@@ -99,11 +99,15 @@ class Faults:
     async def family(self) -> None:
         """A parent and two children, each with a turn; and the parent closes."""
         tenant, parent = self.session().split("/")
-        await self.call(self.agents.open(f"{tenant}/{parent}"))
-        for _ in range(2):
-            child = f"s{self.random.randrange(SESSIONS)}"
-            await self.call(self.agents.turn(f"{tenant}/{child}", Turn(tokens=30, parent=parent)))
-        await self.call(self.agents.close(f"{tenant}/{parent}"))
+        children = [f"s{self.random.randrange(SESSIONS)}" for _ in range(2)]
+        await self.call(self._family(tenant, parent, children))
+
+    async def _family(self, tenant: str, parent: str, children: list[str]) -> None:
+        await self.agents.open(f"{tenant}/{parent}")
+        for child in children:
+            await self.agents.open(f"{tenant}/{child}", parent)
+            await self.agents.turn(f"{tenant}/{child}", Turn(tokens=30, parent=parent))
+        await self.agents.close(f"{tenant}/{parent}")
 
     async def reopen(self) -> None:
         session = self.session()
