@@ -1,0 +1,171 @@
+"""Replays a workload in its own time: closed loop, on a clock that jumps from one event to the next.
+
+A session's next call comes its recorded gap after the end of the call before, so a slow cache delays its callers, and
+nobody else. Equal runs are equal to the last bit.
+"""
+
+import heapq
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from agentcache.clock import ManualClock
+from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine, Replayed, Served, Turns
+from agentcache.replay.paged import PagedCall, PagedSession, Workload
+
+PATIENCE = 16
+"""How often the oldest call may be passed over before it goes first, in a cache-aware queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """When what happens, but for the cache: what two replays with the same seed have in common.
+
+    Units  `starts_ns`: of the sessions without a parent, by index; `gaps_ns`: before every call, by session and turn
+    """
+
+    workload: Workload
+    starts_ns: Mapping[int, int]
+    gaps_ns: Sequence[Sequence[int]]
+    closes: bool
+
+    def returns_ns(self, call: PagedCall, ended_ns: int) -> int | None:
+        """When the session's next call arrives if this one ended then; None: it was the last."""
+        gaps = self.gaps_ns[call.session]
+        return ended_ns + gaps[call.turn + 1] if call.turn + 1 < len(gaps) else None
+
+
+class _Event(IntEnum):
+    """In the order in which those of one moment happen: room is made before it is asked for."""
+
+    ENDED = 0
+    COMPUTED = 1
+    ARRIVES = 2
+
+
+@dataclass(slots=True)
+class _Running:
+    call: PagedCall
+    arrived_ns: int
+    started_ns: int
+    first_token_ns: int
+    found: Found
+
+
+class World:
+    """One replay. `run` may be called once."""
+
+    def __init__(self, script: Script, machine: Machine, served: Served, clock: ManualClock) -> None:
+        self._script = script
+        self._machine = machine
+        self._served = served
+        self._clock = clock
+        self._events: list[tuple[int, int, int, PagedCall]] = []
+        self._order = itertools.count()
+        self._waiting: dict[tuple[int, int], tuple[PagedCall, int]] = {}
+        self._running: dict[tuple[int, int], _Running] = {}
+        self._head: PagedCall | None = None
+        self._busy = False
+        self._passed = 0
+        self._children = _children(script.workload.sessions)
+        self.replayed: list[Replayed] = []
+
+    def run(self) -> list[Replayed]:
+        """Every call of the workload, in the order of their ends. Cost: O(calls log calls) beside the cache's."""
+        for session, start_ns in self._script.starts_ns.items():
+            first = self._script.workload.sessions[session].calls[0]
+            self._later(start_ns, _Event.ARRIVES, first)
+        while self._events:
+            at_ns, kind, _, call = heapq.heappop(self._events)
+            self._clock.advance(at_ns - self._clock.now_ns())
+            match kind:
+                case _Event.ARRIVES:
+                    self._arrives(call, at_ns)
+                case _Event.COMPUTED:
+                    self._computed(call, at_ns)
+                case _Event.ENDED:
+                    self._ended(call, at_ns)
+            self._begin(at_ns)
+        return self.replayed
+
+    def _arrives(self, call: PagedCall, now_ns: int) -> None:
+        self._served.arrive(call, now_ns)
+        self._waiting[_key(call)] = (call, now_ns)
+
+    def _begin(self, now_ns: int) -> None:
+        """Start what may start now."""
+        while self._waiting and not (self._machine.queue and self._busy):
+            call = self._next(now_ns)
+            must = not self._machine.queue or not self._running
+            found = self._served.start(call, now_ns, must)
+            if found is None:
+                self._head = call
+                return
+            self._head = None
+            _, arrived_ns = self._waiting.pop(_key(call))
+            first_ns = now_ns + self._machine.first_token_ns(call, found, self._script.workload.page_tokens)
+            self._running[_key(call)] = _Running(call, arrived_ns, now_ns, first_ns, found)
+            self._busy = self._machine.queue
+            self._later(first_ns, _Event.COMPUTED, call)
+
+    def _next(self, now_ns: int) -> PagedCall:
+        """Who begins next: one that was chosen and found no room stays the next one."""
+        if self._head is not None:
+            return self._head
+        oldest = next(iter(self._waiting.values()))[0]
+        if not self._machine.queue or self._machine.turns is Turns.FCFS:
+            return oldest
+        wanted = {key: self._served.uncached(call) for key, (call, _) in self._waiting.items()}
+        order = sorted(self._waiting, key=wanted.__getitem__)
+        chosen = self._waiting[order[0]][0] if self._passed < PATIENCE else oldest
+        self._passed = 0 if chosen is oldest else self._passed + 1
+        self._tell(order, wanted, now_ns)
+        return chosen
+
+    def _tell(self, order: list[tuple[int, int]], wanted: dict[tuple[int, int], int], now_ns: int) -> None:
+        """When each will start: after those that come before it are computed."""
+        starts, at_ns = [], now_ns
+        page_ns = self._script.workload.page_tokens / self._machine.prefill * NANOSECONDS
+        for key in order:
+            starts.append((self._waiting[key][0], at_ns))
+            at_ns += int(wanted[key] * page_ns)
+        self._served.expects(starts, now_ns)
+
+    def _computed(self, call: PagedCall, now_ns: int) -> None:
+        self._busy = False
+        self._served.computed(call, now_ns)
+        self._later(now_ns + self._machine.answer_ns(call), _Event.ENDED, call)
+
+    def _ended(self, call: PagedCall, now_ns: int) -> None:
+        ran = self._running.pop(_key(call))
+        self._served.finish(call, now_ns)
+        self.replayed.append(
+            Replayed(call, ran.arrived_ns, ran.started_ns, ran.first_token_ns, now_ns, ran.found)
+        )
+        sessions = self._script.workload.sessions
+        again_ns = self._script.returns_ns(call, now_ns)
+        if again_ns is not None:
+            self._later(again_ns, _Event.ARRIVES, sessions[call.session].calls[call.turn + 1])
+        elif self._script.closes:
+            self._served.close(call.session, now_ns)
+        for child in self._children.get(_key(call), ()):
+            self._later(now_ns + self._script.gaps_ns[child.index][0], _Event.ARRIVES, child.calls[0])
+
+    def _later(self, at_ns: int, kind: _Event, call: PagedCall) -> None:
+        heapq.heappush(self._events, (at_ns, kind, next(self._order), call))
+
+
+def _key(call: PagedCall) -> tuple[int, int]:
+    return call.session, call.turn
+
+
+def _children(sessions: Sequence[PagedSession]) -> dict[tuple[int, int], list[PagedSession]]:
+    """Who begins at the end of which call: below a parent, after as many of its calls as had ended."""
+    children: dict[tuple[int, int], list[PagedSession]] = {}
+    for session in sessions:
+        if session.parent >= 0:
+            last = len(sessions[session.parent].calls)
+            at = (session.parent, min(max(session.after_call, 1), last) - 1)
+            children.setdefault(at, []).append(session)
+    return children
