@@ -13,6 +13,7 @@ import structlog
 
 from agentcache.clock import Clock, SystemClock
 from agentcache.errors import CacheError
+from agentcache.router.lasting import Lasting
 from agentcache.router.reclosing import EpochStore, Reclosing
 from agentcache.router.sglang import PlainServers
 from agentcache.store.api import (
@@ -95,6 +96,8 @@ class Closer:
         self._reclosing = Reclosing(store, clock)
         self._operations: dict[str, _Operation] = {}
         self._calls: set[asyncio.Task[None]] = set()
+        self._after = ""
+        self._down = False
 
     async def close(self, ref: SessionRef, generation: int | None = None, mode: str = "") -> CloseAnswer:
         """Close a session and its descendants, and wait a while for what their holders say. Again is the same.
@@ -134,16 +137,7 @@ class Closer:
 
     async def run(self) -> None:
         """Read receipts until cancelled. A store that does not answer is asked again a little later."""
-        after, down = "", False
-        while True:
-            try:
-                after = await self._look(after)
-                down = False
-            except CacheError as error:
-                if not down:
-                    structlog.get_logger().warning("receipts_unread", why=error.message)
-                down = True
-                await self._plain.pause(STORE_PAUSE_S)
+        await Lasting("receipts", self._plain.pause).run(self._read)
 
     async def stop(self) -> None:
         """End the calls to plain servers that still run."""
@@ -151,16 +145,27 @@ class Closer:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
 
-    async def _look(self, after: str) -> str:
-        """One look into the stream of receipts, and where the next one begins: in a new store at its beginning."""
+    async def _read(self) -> float:
+        try:
+            await self._look()
+        except CacheError as error:
+            if not self._down:
+                structlog.get_logger().warning("receipts_unread", why=error.message)
+            self._down = True
+            return STORE_PAUSE_S
+        self._down = False
+        return 0.0
+
+    async def _look(self) -> None:
+        """One look into the stream of receipts; the next one begins after what this one took, in a new store at its
+        beginning."""
         if await self._reclosing.lost():
-            structlog.get_logger().warning("store_lost_data")
-            after = ""
+            structlog.get_logger().warning("store_started_anew")
+            self._after = ""
         await self._reclosing.catch_up()
-        for place, receipt in await self._store.receipts(self._router_id, after, READ_S):
+        for place, receipt in await self._store.receipts(self._router_id, self._after, READ_S):
+            self._after = place
             self._take(receipt)
-            after = place
-        return after
 
     async def _close_all(
         self, ref: SessionRef, closing: Closing

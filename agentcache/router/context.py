@@ -48,6 +48,8 @@ class Router:
     active: Active = field(default_factory=Active)
     metrics: RouterMetrics = field(default_factory=RouterMetrics)
     draining: bool = False
+    ended_loop: str = ""
+    """The loop of the background that has ended though the router goes on; "" while all run."""
 
     @property
     def clock(self) -> Clock:

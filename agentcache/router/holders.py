@@ -76,5 +76,5 @@ class Holders:
 def _read(worker: str, body: bytes) -> Asked:
     try:
         return Asked(worker, msgspec.convert(json.loads(body), HolderView))
-    except (ValueError, msgspec.ValidationError):
+    except (ValueError, RecursionError, msgspec.ValidationError):
         return Asked(worker, HolderView(), "its answer makes no sense")

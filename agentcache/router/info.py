@@ -14,6 +14,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.router.context import Router
 from agentcache.router.fleet import WorkerView
 from agentcache.router.forwarding import OURS
+from agentcache.router.settings import RouterSettings
 from agentcache.web.headers import RequestHeaders
 from agentcache.web.reply import json_response
 from agentcache.web.status import error_body
@@ -81,11 +82,16 @@ class InfoRoutes:
         """
         router = self._router
         router.require_open()
-        if router.settings.without_store == "refuse":
-            router.store_state.require()
+        if router.ended_loop:
+            said = (
+                f"the loop {router.ended_loop!r} of this process has ended, its log says why: start it again"
+            )
+            return json_response(503, error_body(503, said, "background_ended"))
         usable = sum(view.usable for view in router.fleet.views())
+        if not usable or router.settings.without_store == "refuse":
+            router.store_state.require()
         if not usable:
-            raise CacheError(Kind.NO_WORKER, "no worker is alive; start one with this router's --router-dir")
+            raise CacheError(Kind.NO_WORKER, "no worker is alive; " + _how_to_join(router.settings))
         store = "up" if router.store_state.up else "down"
         return json_response(200, {"status": "ready", "workers": usable, "store": store})
 
@@ -126,8 +132,14 @@ class InfoRoutes:
             reply = await self._router.upstream.get(f"{view.url}/v1/models", keys, MODELS_S)
             data = json.loads(reply.body)["data"] if reply.status == 200 else []
             return [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]
-        except (CacheError, ValueError, KeyError, TypeError):
+        except (CacheError, ValueError, KeyError, TypeError, RecursionError):
             return []
+
+
+def _how_to_join(settings: RouterSettings) -> str:
+    if settings.redis_url:
+        return "start one with this router's --redis-url and --secret-file"
+    return "start one with this router's --router-dir"
 
 
 def _headers(request: Request) -> RequestHeaders:

@@ -11,7 +11,7 @@ PROBE_S: Final = 1.0
 
 
 def prober(upstream: Upstreams, wait_s: float = PROBE_S) -> Probe:
-    """Alive is whoever answers, if only to refuse; a server that fails is not."""
+    """Alive is whoever answers, if only to refuse; a server that fails, or talks nonsense, is not."""
 
     async def probe(url: str) -> Health:
         try:
@@ -20,14 +20,22 @@ def prober(upstream: Upstreams, wait_s: float = PROBE_S) -> Probe:
             return Health(alive=False)
         if reply.status >= 500:
             return Health(alive=False)
-        return Health(alive=True, models=_models(reply.body) if reply.status == 200 else ())
+        return _listing(reply.body) if reply.status == 200 else Health(alive=True)
 
     return probe
 
 
-def _models(body: bytes) -> tuple[str, ...]:
-    """The names in a list of models; () for anything else."""
+def _listing(body: bytes) -> Health:
+    """The health of who answers with this list of models; an answer that is none comes from nobody who is well."""
     try:
-        return tuple(model["id"] for model in json.loads(body)["data"] if isinstance(model["id"], str))
-    except (ValueError, KeyError, TypeError):
-        return ()
+        return Health(alive=True, models=tuple(_name(model) for model in json.loads(body)["data"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Health(alive=False)
+
+
+def _name(model: object) -> str:
+    """Errors: ValueError."""
+    name = model.get("id") if isinstance(model, dict) else None
+    if not isinstance(name, str):
+        raise ValueError("no model")
+    return name

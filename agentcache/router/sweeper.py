@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import structlog
 
 from agentcache.errors import CacheError
-from agentcache.router.sglang import Pause
+from agentcache.router.lasting import Lasting, Pause
 from agentcache.store.api import ClosedOne, Swept
 
 EVERY_S: Final = 0.5
@@ -47,14 +47,15 @@ class Sweeper:
         self._endings = endings
         self._jitter = jitter
         self._every_s = every_s
-        self._pause = pause
+        self._loop = Lasting("sweep", pause)
         self._failing = False
 
     async def run(self) -> None:
         """Sweep, wait, and again; hardly waiting while there is more to do."""
-        while True:
-            again = await self.once()
-            await self._pause(MORE_S if again else self._every_s * (1.0 + self._jitter()))
+        await self._loop.run(self._step)
+
+    async def _step(self) -> float:
+        return MORE_S if await self.once() else self._every_s * (1.0 + self._jitter())
 
     async def once(self) -> bool:
         """One sweep; whether there is more to do at once."""

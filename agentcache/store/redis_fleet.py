@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import structlog
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from agentcache.errors import CacheError, Kind
@@ -18,8 +19,10 @@ from agentcache.wire import HeldPart, Order, Outcome, Receipt, WorkerCard, Worke
 STREAM_ENTRIES = 1000
 POLL_S = 0.1
 START = "0"
+SHOWN = 200  # characters in the log of what cannot be read
 FORGET = "agentcache router --forget-sessions"
 DENIED = (AuthenticationError, NoPermissionError)
+log = structlog.get_logger(__name__)
 RELEASED_PARTS = msgspec.json.Decoder(tuple[HeldPart, ...])
 
 
@@ -29,6 +32,7 @@ class RedisFleet:
     def __init__(self, calls: Calls, rules: StoreRules) -> None:
         self.calls = calls
         self._alive_ms = rules.worker_s * 1000
+        self._unreadable: set[str] = set()
 
     async def prepare(self) -> str:
         await self._check_server()
@@ -55,7 +59,16 @@ class RedisFleet:
     async def workers(self) -> tuple[WorkerEntry, ...]:
         now_ms, *found = await self.calls.ask("workers", 0)
         oldest_ms = int(now_ms) - self._alive_ms
-        entries = [self._entry(one, oldest_ms) for one in found]
+        entries, unreadable = [], set()
+        for one in found:
+            try:
+                entries.append(self._entry(one, oldest_ms))
+            except (ValueError, RecursionError) as bad:  # of another version, or by nobody we know
+                card = str(one[0])[:SHOWN]
+                unreadable.add(card)
+                if card not in self._unreadable:
+                    log.warning("worker_unreadable", card=card, why=str(bad))
+        self._unreadable = unreadable
         return tuple(sorted(entries, key=lambda entry: entry.card.worker.encode()))
 
     async def drain(self, worker: str, draining: bool) -> bool:
@@ -161,6 +174,18 @@ def receipt_fields(receipt: Receipt) -> list[str]:
 
 
 def _receipt(fields: dict[str, str]) -> Receipt:
+    """A receipt; FAILED where another version has written what we cannot read, so that reading goes on behind it."""
+    try:
+        return _read_receipt(fields)
+    except (ValueError, KeyError, RecursionError):
+        tenant, session, worker, operation = (
+            fields.get(name, "") for name in ("tenant", "session", "worker", "operation")
+        )
+        unread = "its receipt cannot be read: is it of another version?"
+        return Receipt(Order.CLOSE, tenant, session, 0, worker, Outcome.FAILED, operation, said=unread)
+
+
+def _read_receipt(fields: dict[str, str]) -> Receipt:
     return Receipt(
         Order(fields["order"]),
         fields["tenant"],
