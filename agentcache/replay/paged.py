@@ -33,13 +33,15 @@ class PagedCall:
 
     Shapes  prompt, output: int32[pages], whole pages; `output` are those that the answer fills, as far as the next
             prompt of the session holds it (the others are like nobody else's)
-    Units   `gap_s`: seconds since the end of the call before; None: not known
+    Units   `reusable`: pages of the prompt that may come from a cache: at least one token is computed
+            `gap_s`: seconds since the end of the call before; None: not known
     """
 
     session: int
     turn: int
     prompt: Pages
     output: Pages
+    reusable: int
     extends: bool
     gap_s: float | None
     kind: WaitKind
@@ -171,6 +173,7 @@ class _Paging:
                     turn=turn,
                     prompt=np.array(prompt, dtype=np.int32),
                     output=np.array(output, dtype=np.int32),
+                    reusable=min(len(prompt), (tokens - 1) // self._page),
                     extends=extends,
                     gap_s=call.facts.gap.seconds,
                     kind=call.facts.gap.kind,
@@ -226,7 +229,5 @@ class _Paging:
 def rendered(message: Message) -> str:
     """A message as most chat templates write it."""
     parts = [message.get("content"), message.get("tool_calls")]
-    said = [
-        part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in parts if part
-    ]
+    said = [part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in parts if part]
     return f"<|im_start|>{message.get('role')}\n{''.join(said)}<|im_end|>\n"

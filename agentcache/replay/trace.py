@@ -9,7 +9,7 @@ A prompt is told in messages (text that a tokenizer makes tokens of) or in block
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -58,7 +58,6 @@ class Facts:
 
 
 NOTHING_KNOWN = Facts()
-NO_MESSAGE: Message = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Call:
 
     keep: int
     added: tuple[Message, ...] = ()
-    recorded: Message = NO_MESSAGE
+    recorded: Message = field(default_factory=dict)
     blocks: tuple[int, ...] = ()
     facts: Facts = NOTHING_KNOWN
 
