@@ -299,7 +299,8 @@ class Fleet(Protocol):
     async def raise_above(self, ref: SessionRef, generation: int) -> int:
         """Raise an open session above a generation that a worker has seen; answers its own, 0 if it is not open."""
 
-    async def workers(self) -> tuple[WorkerEntry, ...]: ...
+    async def workers(self) -> tuple[WorkerEntry, ...]:
+        """All that are registered, by name. A store that takes no writes hears nobody: it fails, as if it were away."""
 
     async def drain(self, worker: str, draining: bool) -> bool:
         """Mark a worker; False if it is not registered."""

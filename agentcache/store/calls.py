@@ -15,6 +15,7 @@ from agentcache.store.lua import Script, Scripts
 from agentcache.store.pipe import FAILURES, Words
 
 NowMs = Callable[[], int]
+WHERE_IN_A_SCRIPT = " script: "
 
 
 class Line(Protocol):
@@ -93,7 +94,7 @@ class Calls:
             raise self._failed(bad) from bad
 
     def _failed(self, bad: Exception) -> CacheError:
-        why = str(bad) or "it did not answer in time"
+        why = str(bad).partition(WHERE_IN_A_SCRIPT)[0] or "it did not answer in time"
         return CacheError(Kind.STORE_FAILED, f"the session store at {self.line.address} failed: {why}")
 
 

@@ -12,8 +12,16 @@ from typing import Any
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import (
+    ClusterDownError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as Disconnected
-from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from agentcache.store.lua import Script
 
@@ -24,7 +32,11 @@ BATCH = 256
 
 Words = tuple[str | int, ...]
 Connect = Callable[[], AbstractConnection]
-FAILURES = (RedisError, OSError, TimeoutError)
+FAILURES = (RedisError, RedisClusterException, OSError, TimeoutError)
+ELSEWHERE = (ReadOnlyError, ClusterDownError, TryAgainError)
+"""Answers of a server that is no master, or not now: where the address leads to may be another one by now."""
+ELSEWHERE_IN_A_SCRIPT = ("-READONLY ", "-MASTERDOWN ", "-CLUSTERDOWN ", "-TRYAGAIN ")
+"""How Redis 6 says the same of a command in a script."""
 
 
 class Call:
@@ -51,8 +63,8 @@ class Pipe:
     """Calls of one event loop over one connection.
 
     Caller  uses it in one event loop and closes it there
-    Errors  redis's own, OSError or TimeoutError; a call that is sent when the connection breaks is sent once more, a
-            late one is not
+    Errors  redis's own, OSError or TimeoutError; a call that is sent when the connection breaks, or to a server that
+            is no master any more, is sent once more over a new one, a late one is not
     Cost    a call waits at most `CALL_S` for its reply; one that comes while the server is silent not much longer
     """
 
@@ -163,17 +175,30 @@ async def _opened(connect: Connect) -> AbstractConnection:
 
 
 async def _talk(line: AbstractConnection, batch: Sequence[Call]) -> list[Call]:
-    """Send, and hand each reply to its caller. Answers the calls whose script the server does not have."""
+    """Send, and hand each reply to its caller. Answers the calls whose script the server does not have.
+
+    Errors  Disconnected: the server is no master any more; who got that for a reply has none yet
+    """
     await _say(line, [call.words for call in batch])
     unknown = []
+    elsewhere: ResponseError | None = None
     for call in batch:
         try:
             call.answer(await line.read_response())
         except NoScriptError:
             unknown.append(call)
         except ResponseError as refused:
-            call.answer(refused)
+            if _is_elsewhere(refused):
+                elsewhere = refused
+            else:
+                call.answer(refused)
+    if elsewhere:
+        raise Disconnected(str(elsewhere))
     return unknown
+
+
+def _is_elsewhere(refused: ResponseError) -> bool:
+    return isinstance(refused, ELSEWHERE) or any(word in str(refused) for word in ELSEWHERE_IN_A_SCRIPT)
 
 
 async def _say(line: AbstractConnection, commands: Sequence[Words]) -> None:

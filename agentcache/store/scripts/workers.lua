@@ -1,5 +1,7 @@
 -- uses base
+-- A server that takes no writes hears no worker either: it fails here, and nobody is taken for dead.
 -- returns    {now ms, {card, load or '', heard ms, draining}…}, by name
+redis.call('SET', P .. 'looked', text(now))
 local found = {text(now)}
 local names = redis.call('HKEYS', P .. 'born')
 for _, worker in ipairs(names) do
