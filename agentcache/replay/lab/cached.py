@@ -1,4 +1,4 @@
-"""The real cache under replay, used as an engine uses it: sessions, tickets, leases and evictions of slots without bytes.
+"""The real cache under replay: sessions, tickets, leases, evictions as an engine uses them, of slots without bytes.
 
 One tree token stands for a page of the workload, so a slot is a page, and capacities are in pages.
 """
