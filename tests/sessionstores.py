@@ -37,12 +37,27 @@ class Servers:
         self._folder = folder
         self._running = ExitStack()
         self._urls: dict[str, str] = {}
+        self._nodes: dict[int, tuple[GuardedProcess, Path]] = {}
 
     def url(self, kind: str) -> str:
         """Where a server of that kind is."""
         if kind not in self._urls:
             self._urls[kind] = getattr(self, f"_{kind}")(self._folder / kind)
         return self._urls[kind]
+
+    def stop_nodes(self) -> None:
+        """End every node of the cluster."""
+        for process, _ in self._nodes.values():
+            process.stop()
+
+    def start_nodes(self) -> None:
+        """Start them again, where they were and without sessions."""
+        for port, (_, folder) in list(self._nodes.items()):
+            self._start_node(port, folder)
+        for port in self._nodes:
+            with redis.Redis(port=port, decode_responses=True) as client:
+                until_it_answers(client)
+                until(partial(_is_whole, client))
 
     def close(self) -> None:
         self._running.close()
@@ -76,15 +91,20 @@ class Servers:
     def _node(self, folder: Path) -> int:
         folder.mkdir(parents=True)
         port = free_port()
-        bus = ("--cluster-enabled", "yes", "--cluster-port", str(port + 1), "--bind", "127.0.0.1")
-        self._start(folder, "--port", str(port), *bus, "--dir", str(folder))
+        self._start_node(port, folder)
         return port
 
-    def _start(self, folder: Path, *options: str) -> None:
+    def _start_node(self, port: int, folder: Path) -> None:
+        bus = ("--cluster-enabled", "yes", "--cluster-port", str(port + 1), "--bind", "127.0.0.1")
+        process = self._start(folder, "--port", str(port), *bus, "--dir", str(folder))
+        self._nodes[port] = (process, folder)
+
+    def _start(self, folder: Path, *options: str) -> GuardedProcess:
         binary = shutil.which("redis-server")
         assert binary, "apt-get install redis-server"
         process = GuardedProcess([binary, "--save", "", "--daemonize", "no", *options], folder / "log")
         self._running.callback(process.stop)
+        return process
 
 
 def _is_whole(client: Any) -> bool:

@@ -14,6 +14,7 @@ from agentcache.store.pipe import CALL_S, CONNECT_S, PING_S, Listener, Pipe, Wor
 
 SCAN_KEYS = 1000
 ADMIN_S = 5.0  # a call that no request waits for
+CLUSTER_S = 2 * CALL_S  # with a look for where the shard is now
 
 
 class ServerLine:
@@ -89,7 +90,8 @@ class ClusterLine:
         call = asyncio.create_task(self._evaluate(script, words))
         self._going.add(call)
         call.add_done_callback(self._ended)
-        return await asyncio.shield(call)
+        async with asyncio.timeout(CLUSTER_S):
+            return await asyncio.shield(call)
 
     async def listen(self, name: str, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
         return []

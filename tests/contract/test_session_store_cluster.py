@@ -1,0 +1,57 @@
+"""A cluster that is away is a store that is away: every call says so, and the next one after it is back is answered."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from agentcache.errors import CacheError, Kind
+from agentcache.store.api import Closing, Opening, OpenVerdict, Store, StoreRules, Use
+from agentcache.store.connect import connect
+from agentcache.wire import WorkerLoad
+from tests.sessionstores import A, Servers, card
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.system]
+CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "prepare": lambda store: store.prepare(),
+    "open": lambda store: store.open(A, Opening()),
+    "tag": lambda store: store.tag(A, Use("r1")),
+    "close": lambda store: store.close(A, Closing()),
+    "workers": lambda store: store.workers(),
+    "sweep": lambda store: store.sweep(10),
+    "receipts": lambda store: store.receipts("r1", "", 0),
+    "register": lambda store: store.register(card("w1")),
+    "heartbeat": lambda store: store.heartbeat("w1", "1", 0, WorkerLoad()),
+    "mail": lambda store: store.mail("w1", 0, "", 0),
+    "forget": lambda store: store.forget(),
+}
+
+
+@asynccontextmanager
+async def stored(url: str) -> AsyncIterator[Store]:
+    async with aclosing(await connect(url, StoreRules())) as store:
+        yield store
+
+
+async def test_a_cluster_goes_away_and_comes_back(tmp_path: Path) -> None:
+    """Also for a router and a worker that start while it is away: they ask `prepare`, and go on."""
+    with closing(Servers(tmp_path)) as servers:
+        url = servers.url("cluster")
+        async with stored(url) as known, stored(url) as new:
+            before = await known.prepare()
+            assert (await known.open(A, Opening())).verdict is OpenVerdict.CREATED
+            servers.stop_nodes()
+            asked = [(name, ask(store)) for store in (known, new) for name, ask in CALLS.items()]
+            said = await asyncio.gather(*(call for _, call in asked), return_exceptions=True)
+            for (name, _), answer in zip(asked, said, strict=True):
+                assert isinstance(answer, CacheError), (name, answer)
+                assert answer.kind is Kind.STORE_FAILED, (name, answer)
+            servers.start_nodes()
+            assert await known.prepare() != before
+            assert await new.prepare()
+            for store in (known, new):
+                assert (await store.open(A, Opening())).generation
+                await store.register(card("w1"))
+                assert [entry.card for entry in await store.workers()] == [card("w1")]
