@@ -148,7 +148,7 @@ class Upstream:
         method, target, _ = head[0].split(" ")
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         call = Call(method, target, headers, body, writer)
-        if target == "/v1/models" and method == "GET":  # a probe, no request of a client
+        if target.endswith("/v1/models") and method == "GET":  # a probe, no request of a client
             await call.whole(200, b'{"object": "list", "data": [{"id": "tiny", "object": "model"}]}')
             return True
         async with self._news:

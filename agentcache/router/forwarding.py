@@ -6,6 +6,7 @@ from typing import Any, Final
 from agentcache import wire
 from agentcache.ids import scoped
 from agentcache.router.upstream import end_to_end
+from agentcache.router.withheld import BY_SESSION, SESSION_HEADERS, fields_told, header_told, is_key, reaches
 from agentcache.types import SessionId
 from agentcache.web.headers import RawHeaders
 from agentcache.web.reply import encode
@@ -14,7 +15,6 @@ OURS: Final = "agentcache"
 """The kind of our own workers, beside those of `settings.UPSTREAM_KINDS`."""
 REQUEST_ID: Final = "x-request-id"
 
-_KEYS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
 _OF_THIS_HOP: Final = frozenset({b"host", b"content-length", b"expect", b"cookie", REQUEST_ID.encode()})
 _PREFIX: Final = wire.PREFIX.encode()
 _IDENTITY: Final = frozenset(
@@ -29,35 +29,40 @@ _IDENTITY: Final = frozenset(
         wire.SUPERSEDED,
     )
 )
-_NOT_FOR_OURS: Final = _KEYS | _OF_THIS_HOP | _IDENTITY
-_SALTED: Final = frozenset({"sglang", "vllm"})
-_OWN_FIELDS: Final = ("session_id", "parent_session_id")
+_NOT_FOR_OURS: Final = _OF_THIS_HOP | _IDENTITY
 
 
 def worker_headers(headers: RawHeaders, tag: str, request_id: str) -> RawHeaders:
     """For our worker: who asks and for which session stands in the tag alone."""
-    kept = [(name, value) for name, value in end_to_end(headers) if name not in _NOT_FOR_OURS]
+    kept = [
+        (name, value) for name, value in end_to_end(headers) if name not in _NOT_FOR_OURS and not is_key(name)
+    ]
     return [*kept, (wire.TAG.encode(), tag.encode()), (REQUEST_ID.encode(), request_id.encode())]
 
 
-def plain_headers(headers: RawHeaders, request_id: str, with_keys: bool) -> RawHeaders:
-    """For a server that is none of ours: nothing of our own, and the client's key only if it is meant to go there."""
-    dropped = _OF_THIS_HOP if with_keys else _OF_THIS_HOP | _KEYS
+def plain_headers(
+    kind: str, tenant: str, headers: RawHeaders, request_id: str, with_keys: bool
+) -> RawHeaders:
+    """For a server that is none of ours: nothing of our own, no session of a client in its own words, and its keys
+    only if they are meant to go there."""
     kept = [
-        (name, value)
+        (name, header_told(tenant, name, value))
         for name, value in end_to_end(headers)
-        if name not in dropped and not name.startswith(_PREFIX)
+        if name not in _OF_THIS_HOP and not name.startswith(_PREFIX) and reaches(kind, name)
+        if with_keys or name in SESSION_HEADERS or not is_key(name)
     ]
     return [*kept, (REQUEST_ID.encode(), request_id.encode())]
 
 
-def plain_body(kind: str, body: bytes, values: Mapping[str, Any], salt: str, session: str) -> bytes:
-    """The body for a server of `kind`: as it came, unless it names a salt or a session.
+def plain_body(
+    kind: str, tenant: str, body: bytes, values: Mapping[str, Any], salt: str, session: str
+) -> bytes:
+    """The body for a server of `kind`: as it came, unless it says what the server is not to hear from a client.
 
     Shapes  `session` is what that server calls it (`plain_session`), "" for none
     """
-    told = {name: value for name, value in values.items() if name not in _OWN_FIELDS}
-    if kind in _SALTED or "cache_salt" in told:
+    told = dict(fields_told(kind, tenant, values))
+    if kind in BY_SESSION or "cache_salt" in told:
         told["cache_salt"] = salt
     if kind == "sglang" and session:
         told["session_id"] = session

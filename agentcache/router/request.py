@@ -57,9 +57,10 @@ def written(
     if chosen.view.kind == OURS:
         tag = router.signer.sign(_tag(router, request, chosen, standing, attempt_id))
         return worker_headers(request.headers, tag, attempt_id), request.body
-    headers = plain_headers(request.headers, attempt_id, router.settings.forward_keys)
+    kind, tenant = chosen.view.kind, request.tenant.name
+    headers = plain_headers(kind, tenant, request.headers, attempt_id, router.settings.forward_keys)
     named = plain_session(standing.ref.tenant, standing.ref.session) if standing.referenced else ""
-    return headers, plain_body(chosen.view.kind, request.body, request.fields.values, request.salt, named)
+    return headers, plain_body(kind, tenant, request.body, request.fields.values, request.salt, named)
 
 
 def _tag(router: Router, request: Request, chosen: Chosen, standing: Standing, attempt_id: str) -> wire.Tag:

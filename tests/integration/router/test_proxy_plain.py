@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from agentcache import wire
+from agentcache.router.sender_names import TABLE, Place, Role, Row, spellings
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import load_tenants
 from agentcache.store.api import SessionRef
@@ -132,3 +133,46 @@ async def test_tenants_of_one_server_have_salts_and_sessions_of_their_own() -> N
     assert said[0][0] == "a/s"
     assert said[1][0] == "b/s"
     assert said[0][1] != said[1][1]
+
+
+NAMING = [row for row in TABLE if row.role in (Role.SESSION, Role.PARENT, Role.AGENT, Role.PARENT_AGENT)]
+
+
+@pytest.mark.parametrize("kind", ["openai", "sglang", "vllm"])
+@pytest.mark.parametrize("row", NAMING, ids=[row.name for row in NAMING])
+async def test_no_tenant_reaches_anothers_session_by_any_name(kind: str, row: Row) -> None:
+    """Tenant b sends what tenant a's session is called at the server; no two of them may be one there."""
+    tenants = load_tenants("", "a=key-of-tenant-a;b=key-of-tenant-b")
+    async with (
+        Upstream(plain_answer).serving() as upstream,
+        routing(settings(kind, upstream), tenants=tenants) as routed,
+    ):
+        for key, named in (("a", "s"), ("b", "s"), ("b", "a/s")):
+            for spelling in spellings(row) if row.place is Place.HEADER else ("",):
+                headers = {spelling: named} if spelling else {}
+                body = {"prompt": "hi", **({} if spelling else nested(row.name, named))}
+                headers["authorization"] = f"Bearer key-of-tenant-{key}"
+                answer = await routed.http.post("/v1/completions", json=body, headers=headers)
+                assert answer.status_code == 200
+        heard = [(call.fields["prompt"], called(call, row)) for call in upstream.heard]
+    names, whose = [name for _, name in heard], sorted("abb" * (len(heard) // 3))
+    assert {prompt for prompt, _ in heard} == {"hi"}
+    if any(names):
+        assert len(set(names)) == 3
+        assert all(name.startswith(f"{tenant}/") for name, tenant in zip(names, whose, strict=True))
+
+
+def nested(path: str, value: str) -> dict[str, object]:
+    """A body with a value at a path."""
+    name, _, rest = path.partition(".")
+    return {name: nested(rest, value) if rest else value}
+
+
+def called(call: Call, row: Row) -> str:
+    """What the server hears in a row; "" for nothing."""
+    if row.place is Place.HEADER:
+        return next((call.headers[name] for name in spellings(row) if name in call.headers), "")
+    found: object = call.fields
+    for name in row.name.split("."):
+        found = found.get(name, "") if isinstance(found, dict) else ""
+    return str(found)

@@ -1,6 +1,16 @@
 """Headers in and out, and a request's own words in them."""
 
-from agentcache.router.forwarding import answer_headers, header_value, plain_body, worker_headers
+import json
+
+import pytest
+
+from agentcache.router.forwarding import (
+    answer_headers,
+    header_value,
+    plain_body,
+    plain_headers,
+    worker_headers,
+)
 from agentcache.router.upstream import end_to_end
 
 
@@ -54,5 +64,71 @@ def test_a_value_is_one_line_whatever_a_client_wrote() -> None:
 
 def test_a_body_that_needs_no_change_is_the_same_bytes() -> None:
     body = b'{ "prompt": "hi" }'
-    assert plain_body("openai", body, {"prompt": "hi"}, "salt", "s") is body
-    assert plain_body("vllm", body, {"prompt": "hi"}, "salt", "s") == b'{"prompt":"hi","cache_salt":"salt"}'
+    assert plain_body("openai", "a", body, {"prompt": "hi"}, "salt", "s") is body
+    assert (
+        plain_body("vllm", "a", body, {"prompt": "hi"}, "salt", "s") == b'{"prompt":"hi","cache_salt":"salt"}'
+    )
+
+
+MACHINERY = (
+    "session_params",
+    "kv_hints",
+    "kv_transfer_params",
+    "rid",
+    "request_id",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "data_parallel_rank",
+)
+
+
+@pytest.mark.parametrize("kind", ["openai", "sglang", "vllm"])
+@pytest.mark.parametrize("name", MACHINERY)
+def test_words_of_the_machinery_between_servers_are_no_clients(kind: str, name: str) -> None:
+    values = {"prompt": "hi", name: {"id": "b/victim"}}
+    told = json.loads(plain_body(kind, "a", json.dumps(values).encode(), values, "salt", ""))
+    assert name not in told
+    assert told["prompt"] == "hi"
+
+
+def test_what_is_kept_back_in_an_object_leaves_the_rest_of_it_and_of_the_request_alone() -> None:
+    values = {"vllm_xargs": {"session_id": "s", "other": 1}, "nvext": {"agent_context": {"x": 1}, "y": 2}}
+    told = json.loads(plain_body("vllm", "a", b"", values, "salt", ""))
+    assert (told["vllm_xargs"], told["nvext"]) == ({"other": 1}, {"y": 2})
+    told = json.loads(plain_body("openai", "a", b"", values, "salt", ""))
+    assert (told["vllm_xargs"], told["nvext"]) == ({"session_id": "a/s", "other": 1}, values["nvext"])
+    assert values["vllm_xargs"]["session_id"] == "s"
+    odd = {"vllm_xargs": ["session_id"], "metadata": {"session_id": 7, "z": None}}
+    assert json.loads(plain_body("openai", "a", b"", odd, "salt", "")) == {
+        "vllm_xargs": ["session_id"],
+        "metadata": {"z": None},
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "authorization",
+        "x-api-key",
+        "api-key",
+        "x-goog-api-key",
+        "anthropic-auth-token",
+        "anthropic-api-key",
+        "openai-organization",
+        "openai-project",
+        "ocp-apim-subscription-key",
+        "cf-aig-authorization",
+        "x_api_key",
+    ],
+)
+def test_keys_and_accounts_of_any_vendor_stay_here_unless_they_are_meant_to_go_on(name: str) -> None:
+    sent = [(name.encode(), b"secret"), (b"anthropic-version", b"1"), (b"x-max-tokens", b"")]
+    rest = [(b"anthropic-version", b"1"), (b"x-max-tokens", b""), (b"x-request-id", b"id.1")]
+    assert plain_headers("openai", "a", sent, "id.1", with_keys=False) == rest
+    assert plain_headers("openai", "a", sent, "id.1", with_keys=True) == [sent[0], *rest]
+    assert sent[0] not in worker_headers(sent, "tag", "id.1")
+
+
+def test_a_header_that_chooses_a_part_of_a_server_is_no_clients() -> None:
+    assert plain_headers("vllm", "a", [(b"x-data-parallel-rank", b"1")], "id.1", True)[:-1] == []
