@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -14,7 +15,10 @@ PRIVATE = frozenset(
 
 
 def configure(log_format: str, level: str, stream: TextIO) -> None:
-    """Set the process's logger up: every `structlog.get_logger()` then writes lines to `stream`.
+    """Set the process's logger up: every `structlog.get_logger()` then writes lines to `stream`, and warnings of
+    libraries that log in Python's way are lines of ours.
+
+    A line that cannot be written (a full disk, a pipe that nobody reads) is lost, and nobody fails for it.
 
     Caller  passes stderr: stdout belongs to `--json`
     """
@@ -28,9 +32,39 @@ def configure(log_format: str, level: str, stream: TextIO) -> None:
             _renderer(log_format),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(stream))),
         cache_logger_on_first_use=False,
     )
+    root = logging.getLogger()
+    root.handlers = [*(other for other in root.handlers if not isinstance(other, _Libraries)), _Libraries()]
+
+
+class _Lossy:
+    """A stream that loses what it cannot write."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+class _Libraries(logging.Handler):
+    """Lines of libraries as lines of ours: the event is the library's logger."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = logging.ERROR if record.levelno >= logging.ERROR else logging.WARNING
+        facts = {"exc_info": record.exc_info} if record.exc_info else {}
+        structlog.get_logger().log(level, record.name, said=record.getMessage(), **facts)
 
 
 def drop_private(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

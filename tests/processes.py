@@ -25,10 +25,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running(*words: str, listens: int = 1) -> AsyncIterator[Running]:
+async def running(*words: str, listens: int = 1, stderr: int = PIPE) -> AsyncIterator[Running]:
     """`agentcache WORDS` once it has said `listens` times where it listens; killed if it is still there at the end."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "agentcache", *words, stdout=PIPE, stderr=PIPE
+        sys.executable, "-m", "agentcache", *words, stdout=PIPE, stderr=stderr
     )
     try:
         banner = await _until_listening(process, listens)
@@ -44,7 +44,7 @@ async def _until_listening(process: Process, listens: int) -> str:
     assert process.stdout
     while said.count(LISTENING) < listens:
         line = (await process.stdout.readline()).decode()
-        assert line, (await process.communicate())[1].decode()
+        assert line, ((await process.communicate())[1] or b"").decode()
         said += line
     return said
 

@@ -13,6 +13,7 @@ from agentcache.clock import Clock
 from agentcache.config import without_password
 from agentcache.errors import CacheError, Kind
 from agentcache.router.assembly import store_rules
+from agentcache.router.lasting import Lasting, Pause
 from agentcache.router.settings import RouterSettings
 from agentcache.store.connect import connect, open_home, read_secret
 
@@ -72,15 +73,29 @@ async def prepared(
         await store.aclose()
 
 
-async def kept(place: Place) -> None:
+async def kept(place: Place, pause: Pause = asyncio.sleep) -> None:
     """See to it until cancelled that the server is there, whichever process has to start it."""
-    failing = False
-    while True:
-        await asyncio.sleep(ENSURE_S)
+    await Lasting("home", pause).run(Keeper(place).step)
+
+
+class Keeper:
+    """Looks whether the server is there; one that cannot be started is told once in the log."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._failing = False
+
+    async def step(self) -> float:
+        """One look; how long to wait before the next."""
+        await asyncio.to_thread(self.look)
+        return ENSURE_S
+
+    def look(self) -> None:
+        """Return once the server answers, or cannot be started. Blocks."""
         try:
-            await asyncio.to_thread(place.ensure)
-            failing = False
+            self._place.ensure()
+            self._failing = False
         except CacheError as error:
-            if not failing:
-                structlog.get_logger().warning("store_down", store=place.shown, why=error.message)
-            failing = True
+            if not self._failing:
+                structlog.get_logger().warning("store_down", store=self._place.shown, why=error.message)
+            self._failing = True

@@ -19,7 +19,7 @@ import structlog
 from agentcache.embedded import STOP_S, GuardedProcess
 from agentcache.errors import CacheError, Kind
 from agentcache.router.banner import banner
-from agentcache.router.home import ENSURE_S, Place, elsewhere
+from agentcache.router.home import ENSURE_S, Keeper, Place, elsewhere
 from agentcache.router.metrics import SHARED_FOLDER
 from agentcache.router.settings import RouterSettings
 from agentcache.web.listening import bind, bind_shared, url_of
@@ -104,12 +104,10 @@ def _until_listening(reserved: socket.socket, leaving: Leaving) -> None:
 
 
 def _watched(crew: "_Crew", place: Place, leaving: Leaving) -> None:
+    keeper = Keeper(place)
     while not leaving.now.wait(ENSURE_S):
         crew.fill()
-        try:
-            place.ensure()
-        except CacheError as error:
-            structlog.get_logger().warning("store_down", store=place.shown, why=error.message)
+        keeper.look()
 
 
 class _Crew:

@@ -140,10 +140,13 @@ class RouterServer(uvicorn.Server):
         self._leaving.add(self._loop.create_task(leave()))
 
     async def _drain(self) -> None:
-        router = self._router
-        structlog.get_logger().info("draining", requests=router.active.count, grace_s=router.settings.grace_s)
-        await router.active.idle(router.settings.grace_s)
-        self.should_exit = True
+        """Whatever fails meanwhile, the process ends."""
+        active, grace_s = self._router.active, self._router.settings.grace_s
+        try:
+            structlog.get_logger().info("draining", requests=active.count, grace_s=grace_s)
+            await active.idle(grace_s)
+        finally:
+            self.should_exit = True
 
     async def _cut(self) -> None:
         self.should_exit = True

@@ -95,8 +95,7 @@ class RouterLink:
 
     async def drain(self) -> None:
         self.draining = True
-        with contextlib.suppress(CacheError, TimeoutError):
-            await asyncio.wait_for(self.beat(), FAREWELL_S)
+        await _last_word(self.beat())
 
     async def stop(self) -> None:
         if not self._tasks:
@@ -106,9 +105,7 @@ class RouterLink:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._pulse.stop()
-        with contextlib.suppress(CacheError, TimeoutError):
-            leaving = self._desk.leave(self._card.worker, self._card.incarnation)
-            await asyncio.wait_for(leaving, FAREWELL_S)
+        await _last_word(self._desk.leave(self._card.worker, self._card.incarnation))
 
     async def beat(self) -> None:
         """Say how the worker is, and register where nobody knows it.
@@ -208,3 +205,13 @@ class RouterLink:
                 log.exception("router.link_failed")
             backing_off = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(failures, 10))
             await self._pace.pause(backing_off if failures else pause_s)
+
+
+async def _last_word(call: Awaitable[object]) -> None:
+    """Tell the store, if it listens now: nothing that fails here keeps a worker from ending."""
+    try:
+        await asyncio.wait_for(call, FAREWELL_S)
+    except (CacheError, TimeoutError):
+        return
+    except Exception:
+        log.exception("router.link_failed")

@@ -153,11 +153,14 @@ class WorkerServer(uvicorn.Server):
         self._leaving.add(self._loop.create_task(leave()))
 
     async def _drain(self) -> None:
-        structlog.get_logger().info("draining", grace_s=self._life.grace_s)
-        await self._life.link.drain()
-        await stopped(self._worker.thread, self._life.grace_s)
-        await self._life.link.stop()
-        self.should_exit = True
+        """Whatever fails meanwhile, the process ends."""
+        try:
+            structlog.get_logger().info("draining", grace_s=self._life.grace_s)
+            await self._life.link.drain()
+            await stopped(self._worker.thread, self._life.grace_s)
+            await self._life.link.stop()
+        finally:
+            self.should_exit = True
 
     async def _cut(self) -> None:
         await self._worker.thread.call(_abort_all)

@@ -1,7 +1,9 @@
 """Log lines: one an event, in two shapes, above a level, without prompt text."""
 
+import errno
 import io
 import json
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -12,8 +14,10 @@ from agentcache import logs
 
 @pytest.fixture(autouse=True)
 def _leave_no_trace() -> Iterator[None]:
+    handlers = list(logging.getLogger().handlers)
     yield
     structlog.reset_defaults()
+    logging.getLogger().handlers = handlers
 
 
 def lines(log_format: str, level: str = "info", **facts: object) -> list[str]:
@@ -61,3 +65,42 @@ def test_exception_is_in_its_line() -> None:
         structlog.get_logger().exception("failed")
     (line,) = stream.getvalue().splitlines()
     assert "ValueError: broken" in json.loads(line)["exception"]
+
+
+class Broken(io.StringIO):
+    """A stream whose reader has gone, or whose disk is full; `number` 0: one that is closed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def write(self, _text: str) -> int:
+        raise OSError(self._number, "cannot") if self._number else ValueError("closed")
+
+    def flush(self) -> None:
+        self.write("")
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO, 0])
+def test_a_line_that_cannot_be_written_is_lost_and_nobody_fails(number: int) -> None:
+    logs.configure("text", "info", Broken(number))
+    structlog.get_logger().info("request")
+    structlog.get_logger().error("fault", exc_info=ValueError("x"))
+
+
+def test_lines_of_libraries_are_lines_of_ours() -> None:
+    stream = io.StringIO()
+    for _ in range(2):  # set up twice, said once
+        logs.configure("json", "info", stream)
+    library = logging.getLogger("uvicorn.error")
+    library.warning("Invalid HTTP request %s", "received")
+    library.info("noise")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        library.exception("two\nlines")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["event"], first["level"]) == ("uvicorn.error", "warning")
+    assert first["said"] == "Invalid HTTP request received"
+    assert (second["level"], second["said"]) == ("error", "two\nlines")
+    assert "ValueError: broken" in second["exception"]

@@ -38,6 +38,26 @@ async def test_a_router_says_what_clients_set_and_ends_with_its_server_on_sigter
     assert (tmp_path / "router" / "secret").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("command", ["router", "worker", "several"])
+async def test_a_log_that_cannot_be_written_keeps_nobody_from_serving_or_ending(
+    tmp_path: Path, command: str
+) -> None:
+    words = {
+        "router": router(tmp_path),
+        "several": router(tmp_path, "--workers", "2"),
+        "worker": (*ACCOUNTING, "--grace-s", "1"),
+    }[command]
+    with Path("/dev/full").open("w") as full:
+        async with (
+            running(*words, stderr=full.fileno()) as started,
+            httpx2.AsyncClient(base_url=started.url, timeout=20) as http,
+        ):
+            for path in ("/health", "/nothing", "/v1/models"):
+                assert (await http.get(path)).status_code < 500
+            started.process.send_signal(signal.SIGTERM)
+            assert await started.ended() == 0
+
+
 async def test_sigterm_lets_streams_end_and_takes_no_new_work(tmp_path: Path) -> None:
     step = asyncio.Event()
 

@@ -100,6 +100,20 @@ async def test_a_store_that_is_away_in_the_end_keeps_nobody(world: LinkWorld) ->
     assert len(await world.store.workers()) == 1
 
 
+async def test_nothing_that_fails_in_the_end_keeps_anybody(
+    world: LinkWorld, said: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_asked: object) -> None:
+        raise ZeroDivisionError
+
+    await world.link.start()
+    monkeypatch.setattr(world.desk, "heartbeat", fails)
+    monkeypatch.setattr(world.desk, "leave", fails)
+    await world.link.drain()
+    await world.link.stop()
+    assert any(entry["event"] == "router.link_failed" for entry in said)
+
+
 async def test_a_fault_of_ours_is_logged_and_the_link_goes_on(
     world: LinkWorld, pauses: Pauses, said: list[dict[str, object]]
 ) -> None:
