@@ -19,6 +19,7 @@ from agentcache.router.holders import Holders
 from agentcache.router.session_json import closed_json, opened_json, preview_json, record_json, view_json
 from agentcache.router.tenants import Tenant
 from agentcache.store.api import (
+    DEPTH,
     CloseVerdict,
     Note,
     NoteKind,
@@ -176,6 +177,10 @@ class SessionsApi:
                 )
             case OpenVerdict.CYCLE:
                 raise refuse("the parent is the session itself, or descends from it", "parent")
+            case OpenVerdict.TOO_DEEP:
+                raise refuse(
+                    f"a session has at most {DEPTH} sessions above it: name a parent higher up", "parent"
+                )
             case OpenVerdict.LIMITED:
                 raise CacheError(
                     Kind.SESSION_LIMIT, _limit_said(ref.tenant, opened.open_sessions, opening.limit)

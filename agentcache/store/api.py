@@ -17,24 +17,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from agentcache.store.rules import DEPTH as DEPTH
+from agentcache.store.rules import FORMAT as FORMAT
+from agentcache.store.rules import StoreRules as StoreRules
 from agentcache.wire import Notice, Receipt, WorkerCard, WorkerLoad
-
-FORMAT = 1
-"""Of keys and values. A store with another one is refused at `prepare`."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreRules:
-    """Times and bounds. `in_flight_s`: how long a request whose router died keeps its session from idling out."""
-
-    ttl_s: float = 1800.0
-    reopen_after_s: float = 60.0
-    tombstone_s: float = 3600.0
-    tombstones: int = 1_000_000
-    in_flight_s: float = 600.0
-    worker_s: float = 5.0  # without a heartbeat for so long a worker is not alive
-    close_limit: int = 1000  # sessions that one call of `close` closes
-    stream_length: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +49,7 @@ class OpenVerdict(StrEnum):
     NO_PARENT = "no_parent"  # unknown
     PARENT_CLOSED = "parent_closed"
     CYCLE = "cycle"  # the parent descends from the session, or is it
+    TOO_DEEP = "too_deep"  # `DEPTH` sessions are above the parent already
     LIMITED = "limited"
 
 
@@ -80,8 +67,8 @@ class Use:
     """A request of a session.
 
     `request_id` makes a repeated call the same call. `fence`: insist on that generation; `strict`: rather no answer
-    than one without a reference. `parent`: adopted by a session that has none, if it is open and no descendant.
-    `worker`: taken if the session has none yet.
+    than one without a reference. `parent`: adopted by a session that has none, if it is open, no descendant, and has
+    fewer than `DEPTH` sessions above it. `worker`: taken if the session has none yet.
     """
 
     request_id: str

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from agentcache.errors import CacheError, Kind
-from agentcache.store.api import FORMAT, StoreRules
+from agentcache.store.api import DEPTH, FORMAT, StoreRules
 from agentcache.store.lua import Script, Scripts
 from agentcache.store.pipe import FAILURES, Words
 
@@ -114,4 +114,5 @@ def _constants(rules: StoreRules, of_format: str) -> dict[str, int | str]:
         "WORKER": milliseconds(rules.worker_s),
         "CLOSES": rules.close_limit,
         "LENGTH": rules.stream_length,
+        "DEPTH": DEPTH,
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agentcache.ids import scoped
-from agentcache.store.api import SessionRef, StoreRules, TagVerdict
+from agentcache.store.api import DEPTH, OpenVerdict, SessionRef, StoreRules, TagVerdict
 from agentcache.types import SessionId
 from agentcache.wire import Notice, Outcome, Receipt, WorkerCard, WorkerLoad
 
@@ -180,12 +180,17 @@ class Books:
         session.parent = parent
         self.kids.setdefault(SessionRef(ref.tenant, parent), {})[ref] = session.generation
 
-    def descends(self, parent: str, ref: SessionRef) -> bool:
-        """Whether `parent` is the session, or one of its descendants."""
+    def misfit(self, parent: str, ref: SessionRef) -> OpenVerdict | None:
+        """What keeps a session from having a parent: that is the session, or descends from it, or is too deep."""
         above = SessionRef(ref.tenant, parent)
-        while above != ref and above in self.open:
-            above = SessionRef(ref.tenant, self.parent(above, self.open[above]))
-        return above == ref
+        for _ in range(DEPTH):
+            if above == ref:
+                return OpenVerdict.CYCLE
+            session = self.open.get(above)
+            if not session or not (parent := self.parent(above, session)):
+                return None
+            above = SessionRef(ref.tenant, parent)
+        return OpenVerdict.TOO_DEEP
 
     def tenant(self, tenant: str) -> Iterator[tuple[int, SessionRef]]:
         """The open sessions of a tenant with their places, oldest first."""

@@ -129,7 +129,7 @@ class MemoryDesk:
         session.used_ms -= round(offer.idle_s * 1000)
         session.deadline_ms -= round(offer.idle_s * 1000)
         parent = SessionRef(ref.tenant, offer.parent)
-        if not offer.parent or parent in books.tombs or books.descends(offer.parent, ref):
+        if not offer.parent or parent in books.tombs or books.misfit(offer.parent, ref):
             return
         if parent not in books.open:
             books.begin(parent, offer.ttl_s)

@@ -151,8 +151,10 @@ class MemorySessions:
 
     def _refusal(self, ref: SessionRef, opening: Opening, session: Session | None) -> OpenVerdict | None:
         books, parent = self.books, SessionRef(ref.tenant, opening.parent)
-        if opening.parent and books.descends(opening.parent, ref):
-            return OpenVerdict.CYCLE
+        why = books.misfit(opening.parent, ref) if opening.parent else None
+        has = session and books.parent(ref, session)
+        if why and not (has and why is OpenVerdict.TOO_DEEP):
+            return why
         if opening.parent and parent not in books.open:
             return OpenVerdict.PARENT_CLOSED if parent in books.tombs else OpenVerdict.NO_PARENT
         if not session and books.full(ref.tenant, opening.limit):
@@ -181,7 +183,7 @@ class MemorySessions:
         books, session = self.books, self.books.open[ref]
         if use.parent and not books.parent(ref, session):
             known = SessionRef(ref.tenant, use.parent) in books.open
-            if known and not books.descends(use.parent, ref):
+            if known and not books.misfit(use.parent, ref):
                 books.adopt(ref, use.parent)
         if session.worker:
             books.hold(session, session.worker)

@@ -7,7 +7,7 @@
 -- ARGV[3]…  a script's own
 --
 -- Put before it: FORMAT of keys and values, and the rules: TTL, REOPEN after, life of a TOMBSTONE, of a request IN_FLIGHT
--- and of a WORKER without a heartbeat (ms); TOMBSTONES, CLOSES of one call, LENGTH of a stream.
+-- and of a WORKER without a heartbeat (ms); TOMBSTONES, CLOSES of one call, LENGTH of a stream, DEPTH of a family.
 --
 -- Keys, after the prefix. SID is TENANT/SESSION (a tenant has no slash).
 --   format, epoch, gen, swept, looked, run   strings; gen is the last generation, swept and looked when a router last
@@ -160,19 +160,17 @@ local function adopt(one, parent)
   redis.call('ZADD', P .. 'c:' .. tenant_of(one.sid) .. '/' .. parent, one.g, one.sid)
 end
 
--- Whether `parent` is the session, or descends from it.
-local function descends(parent, sid)
+-- What keeps a session from having a parent: 'cycle' where that is the session, or descends from it, 'too_deep', or nil.
+local function misfit(parent, sid)
   local tenant = tenant_of(sid)
   local above = tenant .. '/' .. parent
-  if redis.call('EXISTS', P .. 'c:' .. sid) == 0 then return above == sid end
-  while above ~= sid do
+  for _ = 1, DEPTH do
+    if above == sid then return 'cycle' end
     local next = redis.call('HGET', P .. 's:' .. above, 'p')
-    if not next or next == '' or not redis.call('ZSCORE', P .. 'c:' .. tenant .. '/' .. next, above) then
-      return false
-    end
+    if not next or next == '' or not redis.call('ZSCORE', P .. 'c:' .. tenant .. '/' .. next, above) then return nil end
     above = tenant .. '/' .. next
   end
-  return true
+  return 'too_deep'
 end
 
 local function full(sid, limit)

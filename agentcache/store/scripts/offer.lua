@@ -32,7 +32,7 @@ local function again(sid, generation, placement, idle, ttl, parent)
   hold(one, worker)
   arm(one, now + ttl - idle)
   local above = tenant_of(sid) .. '/' .. parent
-  if parent ~= '' and redis.call('HEXISTS', P .. 'tombs', above) == 0 and not descends(parent, sid) then
+  if parent ~= '' and redis.call('HEXISTS', P .. 'tombs', above) == 0 and not misfit(parent, sid) then
     if not load(above) then begin(above, ttl) end
     adopt(one, parent)
   end

@@ -12,7 +12,9 @@ local function answer(verdict)
 end
 
 if parent ~= '' then
-  if descends(parent, sid) then return answer('cycle') end
+  local why = misfit(parent, sid)
+  local has = one and parent_of(one) ~= ''
+  if why and not (has and why == 'too_deep') then return answer(why) end
   if not load(tenant .. '/' .. parent) then
     local closed = redis.call('HEXISTS', P .. 'tombs', tenant .. '/' .. parent) == 1
     return answer(closed and 'parent_closed' or 'no_parent')

@@ -16,7 +16,7 @@ local function answer(verdict)
 end
 
 local function join(verdict)
-  if parent ~= '' and parent_of(one) == '' and not descends(parent, sid) then
+  if parent ~= '' and parent_of(one) == '' and not misfit(parent, sid) then
     if load(tenant_of(sid) .. '/' .. parent) then adopt(one, parent) end
   end
   if one.w ~= '' then

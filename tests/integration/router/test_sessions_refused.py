@@ -13,6 +13,7 @@ import pytest
 from agentcache.errors import Kind
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import load_tenants
+from agentcache.store.api import DEPTH
 from tests.routing import Routed, routing
 
 pytestmark = pytest.mark.asyncio
@@ -120,6 +121,16 @@ async def test_a_close_that_is_malformed_closes_nothing(query: str, param: str) 
         answer = await routed.http.delete(f"/v1/sessions/s?{query}")
         assert refused(answer) == (400, "bad_request", param)
         assert (await routed.http.get("/v1/sessions/s")).json()["state"] == "open"
+
+
+async def test_a_family_that_would_be_too_deep() -> None:
+    async with routing() as routed:
+        await opened(routed, session_id="s0")
+        for number in range(1, DEPTH + 1):
+            await opened(routed, session_id=f"s{number}", parent=f"s{number - 1}")
+        answer = await post(routed, session_id="below", parent=f"s{DEPTH}")
+        assert refused(answer) == (400, "bad_request", "parent")
+        assert f"at most {DEPTH} sessions" in answer.json()["error"]["message"]
 
 
 async def test_a_session_without_descendants_may_be_closed_alone() -> None:

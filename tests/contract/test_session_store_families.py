@@ -1,0 +1,61 @@
+"""The contract of a session store, over every store: how deep families are, and what a close says of a large one."""
+
+import pytest
+
+from agentcache.store.api import DEPTH, Offer, OfferVerdict, Opening, OpenVerdict, SessionRef
+from tests.sessionstores import Scene, every_store
+
+pytestmark = pytest.mark.asyncio
+
+
+def link(number: int) -> SessionRef:
+    return SessionRef("t", f"c{number}")
+
+
+async def chain(scene: Scene, first: int, length: int) -> None:
+    """Sessions each below the one before."""
+    await scene.store.open(link(first), Opening())
+    for number in range(first + 1, first + length):
+        opened = await scene.store.open(link(number), Opening(parent=link(number - 1).session))
+        assert opened.verdict is OpenVerdict.CREATED
+
+
+@every_store
+async def test_a_family_is_so_deep_and_no_deeper(scene: Scene) -> None:
+    """Else a chain that one tenant makes costs everybody the time to walk it, with every request."""
+    await chain(scene, 0, DEPTH + 1)
+    deepest, below = link(DEPTH), link(DEPTH + 1)
+    refused = await scene.store.open(below, Opening(parent=deepest.session))
+    assert refused.verdict is OpenVerdict.TOO_DEEP
+    assert await scene.state(below) == "none"
+    tagged = await scene.tag(below, parent=deepest.session)
+    assert (tagged.referenced, tagged.parent, tagged.parent_ignored) == (True, "", True)
+    again = await scene.store.open(deepest, Opening(parent=link(DEPTH - 1).session))
+    assert again.verdict is OpenVerdict.UNCHANGED
+
+
+@every_store
+async def test_a_lost_session_that_was_too_deep_comes_back_without_its_parent(scene: Scene) -> None:
+    await scene.worker("w1")
+    await chain(scene, 0, DEPTH + 1)
+    lost = Offer(link(DEPTH + 1), 40, 1, 1, 100, parent=link(DEPTH).session)
+    (kept,) = await scene.store.offer("w1", [lost], lost=True)
+    assert kept.verdict is OfferVerdict.KEEP
+    assert (await scene.store.look(lost.ref)).parent == ""
+
+
+@every_store
+async def test_deep_families_that_are_joined_make_no_circle(scene: Scene) -> None:
+    """The upper end of one goes below the lower end of the other, and what is below it is deeper than allowed then."""
+    await chain(scene, 0, DEPTH)
+    await chain(scene, 100, DEPTH)
+    top, bottom, other_top, other_bottom = link(0), link(DEPTH - 1), link(100), link(99 + DEPTH)
+    joined = await scene.store.open(other_top, Opening(parent=bottom.session))
+    assert joined.verdict is OpenVerdict.UNCHANGED
+    assert (await scene.store.look(other_top)).parent == bottom.session
+    refused = await scene.store.open(top, Opening(parent=other_bottom.session))
+    assert refused.verdict is OpenVerdict.TOO_DEEP
+    await scene.tag(top, parent=other_bottom.session)
+    assert (await scene.store.look(top)).parent == ""
+    known = await scene.store.open(other_bottom, Opening(parent=link(98 + DEPTH).session))
+    assert known.verdict is OpenVerdict.UNCHANGED, "it has that parent"
