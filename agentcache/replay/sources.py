@@ -1,29 +1,35 @@
-"""Trace files as streams of JSON documents, each with the place to name when it is wrong.
+"""Trace files as streams of documents, each with the place to name when it is wrong.
 
-A `.json` file is one document; a `.jsonl` file one a line. Both may be packed (`.xz`, `.gz`). Nothing is read
-before it is asked for, and only one document is in memory at a time.
+A `.json` or `.traj` file is one JSON document, a `.jsonl` file one a line, a `.csv` file one a line after its first,
+which names the columns. All may be packed (`.xz`, `.gz`, `.zst`) or in an archive (`.tar`, packed or not). Nothing
+is read before it is asked for, and only one document is in memory at a time.
 """
 
-import gzip
+import csv
 import json
-import lzma
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from agentcache.errors import CacheError, Kind
+from agentcache.replay.packing import DISK, UNREADABLE, Archive, Home, is_archive, unpacked_name
 
-ENDINGS = (".json", ".jsonl")
-PACKED = (".xz", ".gz")
-_UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
-_MALFORMED = (ValueError, RecursionError)
+TRACES = (".traj.json", ".traj", ".jsonl", ".csv")
+"""What is taken for a trace in a directory."""
+
+_ENDINGS = (".json", ".jsonl", ".traj", ".csv")
+_MALFORMED = (ValueError, RecursionError, csv.Error)
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One JSON value of a trace file. `line` counts from 1 and is 0 in a file that is one document."""
+    """One JSON value of a trace file, or one line of a table as column -> text.
+
+    `line` counts from 1 and is 0 in a file that is one document. A file in an archive has the archive's path and its
+    own below that.
+    """
 
     value: Any
     path: Path
@@ -39,86 +45,125 @@ class Source:
     """One trace file."""
 
     path: Path
+    home: Home = DISK
 
     @property
     def stem(self) -> str:
         """The file's name without the endings that say how it is written."""
-        name = _unpacked(self.path.name)
-        for ending in (*ENDINGS, ".traj"):
-            name = name.removesuffix(ending)
-        return name
+        return _stem(self.path)
 
     def documents(self) -> Iterator[Document]:
         """Every document of the file, one at a time.
 
         Errors  CacheError(BAD_TRACE) at the document that cannot be read, naming file and line
         """
-        if self._is_lines():
+        if self._is_table():
+            yield from self._rows()
+        elif self._is_lines():
             yield from (self._parsed(text, line) for line, text in self._lines())
         else:
             yield self._parsed(b"".join(text for _, text in self._lines()), 0)
 
     def count(self) -> int:
         """How many documents the file holds; reads it to its end and parses none of it."""
-        return sum(1 for _ in self._lines()) if self._is_lines() else 1
+        if not self._is_lines() and not self._is_table():
+            return 1
+        return max(0, sum(1 for _ in self._lines()) - self._is_table())
 
     def _is_lines(self) -> bool:
-        return _unpacked(self.path.name).endswith(".jsonl")
+        return unpacked_name(self.path.name).endswith(".jsonl")
+
+    def _is_table(self) -> bool:
+        return unpacked_name(self.path.name).endswith(".csv")
 
     def _parsed(self, text: bytes, line: int) -> Document:
         try:
             return Document(json.loads(text), self.path, line)
         except _MALFORMED as error:
-            message = f"{_place(self.path, line)} is not JSON: {error}. Repair or remove it"
-            raise CacheError(Kind.BAD_TRACE, message) from None
+            raise self._malformed("JSON", line, error) from None
+
+    def _rows(self) -> Iterator[Document]:
+        columns: list[str] = []
+        for line, text in self._lines():
+            try:
+                (cells,) = csv.reader([text.removeprefix(_BOM).decode()], strict=True)
+                if columns and len(cells) != len(columns):
+                    raise ValueError(f"{len(cells)} columns where the first line names {len(columns)}")
+            except _MALFORMED as error:
+                raise self._malformed("CSV", line, error) from None
+            if columns:
+                yield Document(dict(zip(columns, cells, strict=True)), self.path, line)
+            columns = columns or cells
+
+    def _malformed(self, what: str, line: int, error: Exception) -> CacheError:
+        message = f"{_place(self.path, line)} is not {what}: {error}. Repair or remove it"
+        return CacheError(Kind.BAD_TRACE, message)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Lines that are not blank, with their numbers."""
         number = 0
         try:
-            with _open(self.path) as file:
+            with self.home.open(self.path) as file:
                 for number, text in enumerate(file, 1):
                     if text.strip():
                         yield number, text
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             message = f"cannot read {_place(self.path, number + 1)}: {error}. Is the file whole?"
             raise CacheError(Kind.BAD_TRACE, message) from None
 
 
 def sources(path: Path) -> list[Source]:
-    """The trace files at `path`: itself, or every one below it in name order if it is a directory.
+    """The trace files at `path`: itself, or every one below it in name order if it is a directory or an archive.
 
-    Errors  CacheError(BAD_TRACE): no such path, or a directory without a trace file
+    A name sorts before those in a directory of that name. One file of an archive has the archive's path and its own.
+
+    Errors  CacheError(BAD_TRACE): no such path, an archive that cannot be read, nothing in it that is a trace
     """
+    try:
+        found = _found(path)
+    except UNREADABLE as error:
+        message = f"cannot read {path}: {error}. Is the file whole?"
+        raise CacheError(Kind.BAD_TRACE, message) from None
+    if found:
+        return sorted(found, key=_rank)
+    if path.exists():
+        endings = ", ".join(TRACES)
+        raise CacheError(Kind.BAD_TRACE, f"no trace below {path}: no file whose name ends with {endings}")
+    raise CacheError(
+        Kind.BAD_TRACE, f"there is no trace at {path}; name a trace file, a directory or an archive"
+    )
+
+
+def _rank(source: Source) -> tuple[tuple[str, ...], str]:
+    return (*source.path.parts[:-1], source.stem), source.path.name
+
+
+def _found(path: Path) -> list[Source]:
     if path.is_dir():
-        found = [Source(file) for file in sorted(path.rglob("*")) if file.is_file() and _is_trace(file)]
-        if not found:
-            raise CacheError(Kind.BAD_TRACE, f"no .traj.json or .jsonl file below the directory {path}")
-        return found
-    if not path.exists():
-        raise CacheError(
-            Kind.BAD_TRACE, f"there is no trace at {path}; name a trajectory file or a directory"
-        )
-    return [Source(path)]
+        files = [file for file in path.rglob("*") if file.is_file()]
+        inside = [source for file in files if is_archive(file) for source in _found(file)]
+        return [*(Source(file) for file in files if _is_trace(file)), *inside]
+    for outer in (path, *path.parents):
+        if is_archive(outer) and outer.is_file():
+            archive = Archive(outer)
+            return [
+                Source(member, archive)
+                for member in archive.paths()
+                if member == path or (path in member.parents and _is_trace(member))
+            ]
+    return [Source(path)] if path.exists() else []
 
 
 def _is_trace(path: Path) -> bool:
-    return _unpacked(path.name).endswith((".traj.json", ".jsonl"))
+    return unpacked_name(path.name).endswith(TRACES)
 
 
-def _unpacked(name: str) -> str:
-    for ending in PACKED:
+def _stem(path: Path) -> str:
+    name = unpacked_name(path.name)
+    for ending in _ENDINGS:
         name = name.removesuffix(ending)
-    return name
+    return name.removesuffix(".traj")
 
 
 def _place(path: Path, line: int) -> str:
     return f"{path}, line {line}" if line else str(path)
-
-
-def _open(path: Path) -> BinaryIO:
-    if path.suffix == ".xz":
-        return cast(BinaryIO, lzma.open(path, "rb"))
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return path.open("rb")

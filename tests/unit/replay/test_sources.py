@@ -1,15 +1,35 @@
 """Trace files: packed or not, one document or one a line, read no further than asked."""
 
 import gzip
+import io
 import lzma
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.sources import Source, sources
 
 LINES = b'{"n": 1}\n\n  \n{"n": 2}\n{"n": 3}\n'
+Pack = Callable[[bytes], bytes]
+
+
+def tarred(**members: bytes) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        for name, text in members.items():
+            member = tarfile.TarInfo(name.replace("__", "/").replace("_", "."))
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    return whole.getvalue()
+
+
+def frames(text: bytes) -> bytes:
+    """Two frames, as of two files put together; the first is empty."""
+    return zstandard.compress(b"") + zstandard.compress(text)
 
 
 def values(source: Source) -> list[tuple[int, int]]:
@@ -17,9 +37,16 @@ def values(source: Source) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "pack"), [("t.jsonl", bytes), ("t.jsonl.xz", lzma.compress), ("t.jsonl.gz", gzip.compress)]
+    ("name", "pack"),
+    [
+        ("t.jsonl", bytes),
+        ("t.jsonl.xz", lzma.compress),
+        ("t.jsonl.gz", gzip.compress),
+        ("t.jsonl.zst", zstandard.compress),
+        ("t.jsonl.zst", frames),
+    ],
 )
-def test_lines_are_documents_whatever_packs_them(tmp_path: Path, name: str, pack: type) -> None:
+def test_lines_are_documents_whatever_packs_them(tmp_path: Path, name: str, pack: Pack) -> None:
     path = tmp_path / name
     path.write_bytes(pack(LINES))
     assert values(Source(path)) == [(1, 1), (4, 2), (5, 3)]
@@ -34,18 +61,23 @@ def test_a_json_file_is_one_document(tmp_path: Path) -> None:
     assert (Source(path).count(), Source(path).stem) == (1, "one")
 
 
-def test_reading_stops_where_the_reader_does(tmp_path: Path) -> None:
-    """The second half of the archive is missing: the first document is there before anybody notices."""
-    path = tmp_path / "cut.jsonl.xz"
-    many = b"".join(b'{"n": %d, "pad": "%s"}\n' % (n, bytes(str(n), "ascii") * 2000) for n in range(200))
-    packed = lzma.compress(many)
+@pytest.mark.parametrize(
+    ("ending", "pack"), [("xz", lzma.compress), ("gz", gzip.compress), ("zst", zstandard.compress)]
+)
+def test_reading_stops_where_the_reader_does(tmp_path: Path, ending: str, pack: Pack) -> None:
+    """The second half of the file is missing: the first document is there before anybody notices."""
+    path = tmp_path / f"cut.jsonl.{ending}"
+    many = b"".join(
+        b'{"n": %d, "pad": "%s"}\n' % (n, bytes(str(n * 7919), "ascii") * 2000) for n in range(200)
+    )
+    packed = pack(many)
     path.write_bytes(packed[: len(packed) // 2])
     documents = Source(path).documents()
     assert next(documents).value["n"] == 0
     with pytest.raises(CacheError) as caught:
         list(documents)
     assert caught.value.kind is Kind.BAD_TRACE
-    assert "cut.jsonl.xz, line " in caught.value.message
+    assert f"cut.jsonl.{ending}, line " in caught.value.message
 
 
 def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
@@ -67,8 +99,9 @@ def test_a_file_that_is_not_json_is_named(tmp_path: Path, text: bytes) -> None:
     assert caught.value.kind is Kind.BAD_TRACE
 
 
-def test_a_file_that_is_not_what_its_name_says(tmp_path: Path) -> None:
-    path = tmp_path / "plain.jsonl.gz"
+@pytest.mark.parametrize("name", ["plain.jsonl.gz", "plain.jsonl.xz", "plain.jsonl.zst"])
+def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
     path.write_bytes(b'{"n": 1}\n')
     with pytest.raises(CacheError, match="cannot read") as caught:
         list(Source(path).documents())
@@ -89,3 +122,103 @@ def test_nothing_to_read(tmp_path: Path) -> None:
             sources(path)
         assert caught.value.kind is Kind.BAD_TRACE
         assert str(path) in caught.value.message
+
+
+def test_a_table_is_a_document_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.xz"
+    path.write_bytes(lzma.compress(b'\xef\xbb\xbfn,said\r\n1,"a,b"\r\n\r\n2,caf\xc3\xa9\r\n'))
+    found = [(document.line, document.value) for document in Source(path).documents()]
+    assert found == [(2, {"n": "1", "said": "a,b"}), (4, {"n": "2", "said": "café"})]
+    assert (Source(path).count(), Source(path).stem) == (2, "t")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (b"a,b\n1,2\n1\n", "line 3 is not CSV: 1 columns where the first line names 2"),
+        (b'a,b\n"1,2\n', "line 2 is not CSV: unexpected end of data"),
+        (b"a,b\n1,\xff\n", "line 2 is not CSV: 'utf-8' codec"),
+    ],
+)
+def test_a_broken_table_is_named(tmp_path: Path, text: bytes, complaint: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_bytes(text)
+    with pytest.raises(CacheError, match=complaint) as caught:
+        list(Source(path).documents())
+    assert caught.value.kind is Kind.BAD_TRACE
+    assert caught.value.message.startswith(f"{path}, line ")
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("a.tar", bytes),
+        ("a.tar.xz", lzma.compress),
+        ("a.txz", lzma.compress),
+        ("a.tar.gz", gzip.compress),
+        ("a.tgz", gzip.compress),
+        ("a.tar.zst", zstandard.compress),
+    ],
+)
+def test_an_archive_is_the_traces_in_it(tmp_path: Path, name: str, pack: Pack) -> None:
+    """Members are files of a directory: sorted, packed or not, and each can be named alone."""
+    path = tmp_path / name
+    path.write_bytes(
+        pack(tarred(b_jsonl_gz=gzip.compress(LINES), b__c_jsonl=LINES, README_md=b"#", b__d_json=b'{"n": 9}'))
+    )
+    assert [source.path for source in sources(path)] == [path / "b.jsonl.gz", path / "b" / "c.jsonl"]
+    assert [values(source) for source in sources(path)] == [[(1, 1), (4, 2), (5, 3)]] * 2
+    assert [source.path for source in sources(tmp_path)] == [path / "b.jsonl.gz", path / "b" / "c.jsonl"]
+    assert [source.path.name for source in sources(path / "b")] == ["c.jsonl"]
+    (alone,) = sources(path / "b" / "d.json")
+    assert values(alone) == [(0, 9)]
+
+
+def test_a_member_of_an_archive_is_named_where_it_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.xz"
+    path.write_bytes(lzma.compress(tarred(one_jsonl=b'{"n": 1}\n{"n"\n', two_jsonl_gz=b"not packed")))
+    one, two = sources(path)
+    with pytest.raises(CacheError, match=r"a\.tar\.xz/one\.jsonl, line 2 is not JSON"):
+        list(one.documents())
+    with pytest.raises(CacheError, match=r"cannot read .*a\.tar\.xz/two\.jsonl\.gz, line 1"):
+        list(two.documents())
+
+
+TAR = tarred(one_jsonl=LINES, two_jsonl=LINES)
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [
+        ("a.tar.xz", lzma.compress(TAR)[:-40]),
+        ("a.tar.xz", b"not packed"),
+        ("a.tar", TAR[: 2 * tarfile.BLOCKSIZE]),
+        ("a.tar", TAR[: 3 * tarfile.BLOCKSIZE - 100]),
+        ("a.tar", b""),
+        ("a.tar", b"x" * 2048),
+        ("a.tar", b"x" * 1024 + bytes(1024)),
+    ],
+)
+def test_a_damaged_archive_is_named(tmp_path: Path, name: str, damaged: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(damaged)
+    with pytest.raises(CacheError, match=r"cannot read .*a\.tar") as caught:
+        sources(path)
+    assert caught.value.kind is Kind.BAD_TRACE
+
+
+def test_an_archive_without_traces(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(tarred(README_md=b"#")))
+    with pytest.raises(CacheError, match=r"no trace below .*a\.tar\.gz"):
+        sources(path)
+    with pytest.raises(CacheError, match=r"there is no trace at .*absent\.jsonl"):
+        sources(path / "absent.jsonl")
+
+
+def test_a_file_comes_before_those_in_the_directory_of_its_name(tmp_path: Path) -> None:
+    for name in ("s/below/agent-1.jsonl", "s.jsonl", "r.jsonl", "t.traj", "u.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).touch()
+    found = [str(source.path.relative_to(tmp_path)) for source in sources(tmp_path)]
+    assert found == ["r.jsonl", "s.jsonl", "s/below/agent-1.jsonl", "t.traj", "u.csv"]
