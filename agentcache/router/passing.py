@@ -5,7 +5,6 @@ settle ──► send ──┬─► answer: relay ──► leave
   └───────────────┴─► the worker knows a later generation: tag again
 """
 
-import asyncio
 from http import HTTPStatus
 from typing import Final
 
@@ -15,6 +14,7 @@ from agentcache import wire
 from agentcache.errors import CacheError, Kind
 from agentcache.router.context import Router
 from agentcache.router.forwarding import OURS, answer_headers
+from agentcache.router.looking import Looking, looking_at
 from agentcache.router.metrics import Facts
 from agentcache.router.relay import Relay
 from agentcache.router.request import Request, said, written
@@ -23,8 +23,8 @@ from agentcache.router.standing import Standing
 from agentcache.router.upstream import Answer, Failure, NoAnswer
 from agentcache.types import SessionState
 
-SILENT_LOOKS: Final = 4
-"""Looks at the fleet in a row at which a worker that owes an answer is not alive, before it is given up."""
+SILENCED: Final = 2
+"""Workers that may fall silent over one request before nobody else is asked: it may be the request's own doing."""
 _REGISTERED: Final = frozenset({"", SessionState.OPEN, SessionState.EXPIRED})
 
 
@@ -41,6 +41,8 @@ class Passing:
         self._facts = facts
         self._tried: set[str] = set()
         self._asked_twice: set[str] = set()
+        self._silenced = 0
+        self._full = False
         self._last = NoAnswer(Failure.UNSENT, "none was left to ask")
         self._tagged_again = False
         self._worker = ""
@@ -106,12 +108,8 @@ class Passing:
         headers, body = written(self._router, self._request, chosen, settled.standing, attempt_id)
         url = f"{chosen.url}{self._request.target}"
         try:
-            async with asyncio.timeout(None) as limit:
-                looking = Looking(self._router, chosen.worker, limit)
-                try:
-                    return await self._router.upstream.send("POST", url, headers, body)
-                finally:
-                    looking.end()
+            async with looking_at(self._router, chosen.worker):
+                return await self._router.upstream.send("POST", url, headers, body)
         except TimeoutError:
             return NoAnswer(Failure.SILENT, "it is not heard any more")
 
@@ -130,10 +128,17 @@ class Passing:
         self._tried.add(worker)
         if answer.failure is not Failure.GARBAGE:
             self._router.fleet.failed(worker)
+        self._silenced += answer.failure is Failure.SILENT
+        if self._silenced >= SILENCED:
+            raise answer.error(worker)
 
     def _given_up(self) -> CacheError:
-        """Why nobody answered."""
-        if self._last.failure in (Failure.GARBAGE, Failure.REFUSED):
+        """Why nobody answered. What only the operator can mend is told to the log alone."""
+        if self._full:
+            return CacheError(Kind.QUEUE_FULL, "the workers that are left are full; try again")
+        if self._last.failure is Failure.REFUSED:
+            return CacheError(Kind.UPSTREAM_FAILED, "no worker could take this request")
+        if self._last.failure is Failure.GARBAGE:
             return self._last.error(self._worker)
         tried = ", ".join(sorted(self._tried | self._asked_twice))
         return CacheError(Kind.NO_WORKER, f"no worker answered ({self._last.said}); try again", tried=tried)
@@ -154,13 +159,14 @@ class Passing:
         )
         if not movable or not self._others(worker):
             return False
+        self._full = self._full or status == HTTPStatus.TOO_MANY_REQUESTS
         self._tried.add(worker)
         return True
 
     async def _is_refused(self, settled: Settled, answer: Answer) -> bool:
         """After a worker refused our tag, in which the client has no part: others may take the request."""
         worker, why = settled.chosen.worker, (await answer.whole()).decode("utf-8", "replace")[:300]
-        said = f"the worker {worker} refused the router's tag; compare secrets and clocks: {why}"
+        said = f"it refused the router's tag; compare secrets and clocks: {why}"
         structlog.get_logger().error("tag_refused", worker=worker, said=said)
         self._last = NoAnswer(Failure.REFUSED, said)
         self._tried.add(worker)
@@ -199,14 +205,27 @@ class Passing:
         state = answer.header(wire.STATE) if ours else ""
         self._answered(settled, answer, told.get(wire.STATE) or state)
         await self._relay.begin(answer.status, answer_headers(answer.headers, told, ours))
-        times = self._facts.times
-        async for chunk in answer.chunks():
-            times.first_ns = times.first_ns or self._router.clock.now_ns()
-            self._facts.answer_bytes += len(chunk)
-            await self._relay.pass_on(chunk)
+        try:
+            async with looking_at(self._router, settled.chosen.worker) as looking:
+                await self._streamed(answer, looking, ours)
+        except TimeoutError:
+            why = f"the worker {settled.chosen.worker} was not heard any more in the middle of its answer"
+            raise CacheError(Kind.UPSTREAM_FAILED, why) from None
         registers = settled.standing.referenced and answer.status == HTTPStatus.OK
         self._registered = registers and state in _REGISTERED
         await self._relay.end()
+
+    async def _streamed(self, answer: Answer, looking: Looking, ours: bool) -> None:
+        """The body. Only our workers say at all times that they are there."""
+        if not ours:
+            looking.end()
+        times = self._facts.times
+        async for chunk in answer.chunks():
+            looking.came()
+            times.first_ns = times.first_ns or self._router.clock.now_ns()
+            self._facts.answer_bytes += len(chunk)
+            await self._relay.pass_on(chunk)
+            looking.owes()
 
     def _answered(self, settled: Settled, answer: Answer, state: str) -> None:
         facts, ours = self._facts, settled.chosen.view.kind == OURS
@@ -221,29 +240,3 @@ class Passing:
             self._router.chooser.delivered(settled.chosen, facts.tokens.cached)
         if ours and prompt.isdigit():
             facts.tokens.prompt = int(prompt)
-
-
-class Looking:
-    """Looks at the fleet now and then, while a worker owes an answer, and ends `limit` once nobody hears the worker."""
-
-    def __init__(self, router: Router, worker: str, limit: asyncio.Timeout) -> None:
-        self._router = router
-        self._worker = worker
-        self._limit = limit
-        self._silent = 0
-        self._loop = asyncio.get_running_loop()
-        self._next = self._later()
-
-    def end(self) -> None:
-        self._next.cancel()
-
-    def _later(self) -> asyncio.TimerHandle:
-        return self._loop.call_later(self._router.settings.refresh_s, self._look)
-
-    def _look(self) -> None:
-        view = self._router.fleet.find(self._worker)
-        self._silent = 0 if view and view.alive else self._silent + 1
-        if self._silent >= SILENT_LOOKS:
-            self._limit.reschedule(self._loop.time())
-        else:
-            self._next = self._later()

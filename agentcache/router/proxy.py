@@ -1,5 +1,6 @@
 """The paths that pass through: a raw ASGI application that watches its client, and tells the log one line."""
 
+import asyncio
 import logging
 from http import HTTPStatus
 from typing import Final
@@ -95,9 +96,16 @@ class ProxyEndpoint:
             request.request_id, request.tenant, request.identity, only
         )
         passing = Passing(self._router, request, standing, relay, facts)
-        await passing.run()
-        if request.identity.final and passing.standing.referenced:
-            self._router.endings.begin(self._closed(passing.standing))
+        left = False
+        try:
+            await passing.run()
+        except asyncio.CancelledError:
+            left = True
+            raise
+        finally:
+            last = request.identity.final and (_has_served(relay.status) or (left and not relay.status))
+            if last and passing.standing.referenced:
+                self._router.endings.begin(self._closed(passing.standing))
 
     def _only_worker(self) -> str:
         """The single worker that new work can go to: the store may give it the session at once."""
@@ -127,6 +135,11 @@ class ProxyEndpoint:
         log = structlog.get_logger()
         if log.is_enabled_for(logging.INFO):
             log.info("request", **_line(facts))
+
+
+def _has_served(status: int) -> bool:
+    """Whether an answer with this status (0: none) does what was asked, so that nobody sends the request again."""
+    return HTTPStatus.OK <= status < HTTPStatus.BAD_REQUEST
 
 
 def _line(facts: Facts) -> dict[str, object]:

@@ -2,7 +2,8 @@
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Iterator, Mapping
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -16,6 +17,9 @@ from agentcache.web.headers import RawHeaders
 
 CONNECT_S: Final = 5.0
 KEEP_ALIVE_S: Final = 60.0
+GONE_S: Final = 60
+"""How long a host that vanished is waited for: nothing that was sent, and no probe of a quiet connection, came back."""
+_PROBE_AFTER_S, _PROBE_EVERY_S, _PROBES = 30, 10, 3
 ANSWER_BYTES: Final = 16 * 2**20
 """The most that `post` and `get` read of an answer; streams have no limit."""
 
@@ -103,11 +107,16 @@ class Answer:
         self._response.close()
 
 
+MakeSocket = Callable[[aiohttp.AddrInfoType], socket.socket]
+"""Makes the socket of a connection to an address."""
+
+
 class Upstreams:
     """The connections of one router process. Cookies are neither kept nor sent, redirects not followed."""
 
-    def __init__(self, connect_s: float = CONNECT_S) -> None:
+    def __init__(self, connect_s: float = CONNECT_S, make_socket: MakeSocket | None = None) -> None:
         self._connect_s = connect_s
+        self._make_socket = make_socket or watched_socket
         self._opened: list[aiohttp.ClientSession] = []
 
     async def send(self, method: str, url: str, headers: RawHeaders, body: bytes = b"") -> Answer | NoAnswer:
@@ -161,7 +170,9 @@ class Upstreams:
     def _session(self) -> aiohttp.ClientSession:
         """Made in the loop that uses it."""
         if not self._opened:
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
+            connector = aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=KEEP_ALIVE_S, socket_factory=self._make_socket
+            )
             self._opened.append(
                 aiohttp.ClientSession(
                     connector=connector,
@@ -172,6 +183,23 @@ class Upstreams:
                 )
             )
         return self._opened[0]
+
+
+def watched_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket whose connection ends by itself when the host at its other end is gone."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+        ("TCP_KEEPINTVL", _PROBE_EVERY_S),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", GONE_S * 1000),
+    ):
+        option = getattr(socket, name, 0)  # not every system has each
+        if option:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 def end_to_end(headers: RawHeaders) -> RawHeaders:

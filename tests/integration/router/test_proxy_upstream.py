@@ -1,11 +1,21 @@
 """Exchanges with an upstream over real sockets: how far each came, and what an answer may be."""
 
 import asyncio
+import socket
 
+import aiohttp
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.router.upstream import ANSWER_BYTES, Answer, Failure, NoAnswer, Upstreams
+from agentcache.router.upstream import (
+    ANSWER_BYTES,
+    GONE_S,
+    Answer,
+    Failure,
+    NoAnswer,
+    Upstreams,
+    watched_socket,
+)
 from tests.routing import Call, Script, Upstream, plain_answer
 
 pytestmark = pytest.mark.asyncio
@@ -75,6 +85,34 @@ async def test_an_answer_that_breaks_off_is_told_as_one(data: bytes) -> None:
         await answer.whole()
     assert caught.value.kind is Kind.UPSTREAM_FAILED
     answer.close()
+
+
+async def test_a_host_that_vanishes_is_noticed_by_its_connection() -> None:
+    """Without probes a quiet connection to it would stay for ever."""
+    made: list[tuple[int, int, int]] = []
+
+    def making(address: aiohttp.AddrInfoType) -> socket.socket:
+        watched = watched_socket(address)
+        options = (
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            (tcp, socket.TCP_KEEPIDLE),
+            (tcp, socket.TCP_USER_TIMEOUT),
+        )
+        probed, after_s, limit_ms = (watched.getsockopt(*option) for option in options)
+        made.append((probed, after_s, limit_ms))
+        return watched
+
+    tcp, upstreams = socket.IPPROTO_TCP, Upstreams(make_socket=making)
+    try:
+        async with Upstream().serving() as upstream:
+            answer = await upstreams.send("POST", f"{upstream.url}/v1/completions", [], b"{}")
+            assert isinstance(answer, Answer)
+            assert await answer.whole()
+    finally:
+        await upstreams.close()
+    ((probed, after_s, limit_ms),) = made
+    assert (probed, limit_ms) == (1, GONE_S * 1000)
+    assert 0 < after_s < GONE_S
 
 
 async def test_small_exchanges_have_a_time_and_a_size() -> None:
