@@ -2,12 +2,13 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
 import msgspec
+import structlog
 from msgspec.structs import replace
 
 from agentcache.errors import CacheError, Kind
@@ -20,6 +21,10 @@ PLAIN_SEATS = 8
 NEWS = 0.2
 """How far one report moves what is believed of others' requests; with three routers 1 left a third of all requests
 waiting beside free seats at 90 % of the capacity, 0.2 leaves one in a hundred."""
+UNANSWERED = 3
+"""Probes in a row without an answer, after which a worker that the store cannot speak for is not alive."""
+AWAITED_LOOKS = 20
+"""Looks after the store was away at which workers that it does not hear yet are asked themselves."""
 LATELY = 512
 """Conversations a worker that `homes` counts in full."""
 
@@ -122,12 +127,15 @@ class FleetView:
         self._first_turns: dict[str, int] = {}
         self._shedding: set[str] = set()
         self._views: dict[str, WorkerView] = {}
+        self._unanswered: dict[str, int] = {}
+        self._awaiting = 0
         self._turn = count(1)
         self.store_down = False
         """Whether the list of workers is the last that was known, because the store does not answer."""
 
     async def refresh(self, store: Roster) -> None:
-        """Look again. A store that does not answer leaves what was known; whoever failed is then asked itself."""
+        """Look again. A store that does not answer leaves what was known, and each worker is asked itself; so is who is
+        not heard yet for a while after that."""
         try:
             await self._refresh(store)
         finally:
@@ -138,11 +146,16 @@ class FleetView:
         for worker, answer in health.items():
             self._probed(worker, answer)
         if isinstance(found, CacheError):
-            self.store_down = True
-            await self._ask_failed()
+            if not self.store_down:
+                structlog.get_logger().warning("workers_unseen", why=found.message)
+            self.store_down, self._awaiting = True, AWAITED_LOOKS
+            await self._ask(self._known.keys() - set(self._static))
         else:
-            self.store_down = False
-            self._take(found)
+            self.store_down, self._awaiting = False, max(0, self._awaiting - 1)
+            heard = {entry.card.worker for entry in found if entry.alive}
+            self._take(found, self._alive() - heard if self._awaiting else frozenset())
+            if self._awaiting:
+                await self._ask(self._known.keys() - set(self._static) - heard)
 
     def views(self) -> tuple[WorkerView, ...]:
         """Every worker that is known, dead ones too."""
@@ -219,12 +232,14 @@ class FleetView:
             self._first_turns[worker] = -1 - int.from_bytes(digest[:4])
         return self._first_turns[worker]
 
-    def _take(self, entries: Sequence[WorkerEntry]) -> None:
+    def _take(self, entries: Sequence[WorkerEntry], alive: Set[str]) -> None:
+        """Believe the store, but of these, which are alive although it does not hear them yet."""
         fresh = {entry.card.worker: entry for entry in entries}
-        for worker in self._known.keys() - fresh.keys() - set(self._static):
+        for worker in self._known.keys() - fresh.keys() - alive - set(self._static):
             self._forget(worker)
         for worker, entry in fresh.items():
-            self._known[worker] = self._seen(entry, self._known.get(worker))
+            seen = self._seen(entry, self._known.get(worker))
+            self._known[worker] = replace(seen, alive=True) if worker in alive else seen
             self._heard[worker] = entry.heard_ms
             if self._failed.get(worker, entry.heard_ms) != entry.heard_ms:  # the store's clock may go back
                 del self._failed[worker]
@@ -257,7 +272,8 @@ class FleetView:
     def _forget(self, worker: str) -> None:
         for table in (self._known, self._heard, self._failed, self._chosen, self._peak, self._homes):
             table.pop(worker, None)
-        self._first_turns.pop(worker, None)
+        for counts in (self._first_turns, self._unanswered):
+            counts.pop(worker, None)
         self._shedding.discard(worker)
 
     def _probed(self, worker: str, health: Health) -> None:
@@ -268,11 +284,18 @@ class FleetView:
         if health.alive:
             self._failed.pop(worker, None)
 
-    async def _ask_failed(self) -> None:
-        """Nobody is heard while the store is down, so whoever failed is asked directly."""
-        for worker, answer in (await self._asked(tuple(self._failed))).items():
-            if answer.alive:
+    def _alive(self) -> Set[str]:
+        return {worker for worker, known in self._known.items() if known.alive} - self._failed.keys()
+
+    async def _ask(self, workers: Set[str]) -> None:
+        """Ask those whom the store does not hear; one that is alive has answered lately."""
+        for worker, answer in (await self._asked(tuple(workers))).items():
+            self._unanswered[worker] = 0 if answer.alive else self._unanswered.get(worker, 0) + 1
+            if answer.alive and worker in self._known:
                 self._failed.pop(worker, None)
+                self._known[worker] = replace(self._known[worker], alive=True)
+            elif self._unanswered[worker] >= UNANSWERED:
+                self.failed(worker)
 
     async def _asked(self, workers: Sequence[str]) -> dict[str, Health]:
         answers = await asyncio.gather(*(self._probe(self._known[worker].url) for worker in workers))

@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+import structlog
 
 from agentcache.errors import CacheError, Kind
-from agentcache.router.fleet import PLAIN_SEATS, FleetView, Health
+from agentcache.router.fleet import AWAITED_LOOKS, PLAIN_SEATS, UNANSWERED, FleetView, Health
 from agentcache.router.settings import PlainUpstream
+from agentcache.store.api import WorkerEntry
 from agentcache.wire import WorkerLoad
 from tests.fleets import Heard, card_of
 
@@ -187,6 +189,56 @@ async def test_without_the_store_the_last_list_holds() -> None:
     await fleet.refresh(roster)
     assert not fleet.store_down
     assert all(view.alive for view in fleet.views())
+
+
+@pytest.mark.asyncio
+async def test_the_first_reason_of_an_outage_is_said_once() -> None:
+    roster, fleet = Heard(card_of("a")), FleetView()
+    with structlog.testing.capture_logs() as lines:
+        for down in (False, True, True, False, True):
+            roster.down = down
+            await fleet.refresh(roster)
+    assert [(line["event"], line["why"]) for line in lines] == [("workers_unseen", "no answer")] * 2
+
+
+@pytest.mark.asyncio
+async def test_without_the_store_a_worker_that_does_not_answer_for_a_while_is_not_alive() -> None:
+    well = {card_of("a").url}
+    roster, fleet = Heard(card_of("a"), card_of("b")), FleetView(probe=answering(well))
+    await fleet.refresh(roster)
+    roster.down = True
+    alive = []
+    for _ in range(UNANSWERED):
+        alive.append(fleet.view("b").alive)
+        await fleet.refresh(roster)
+    assert alive == [True] * UNANSWERED  # one probe that is lost proves nothing
+    assert (fleet.view("a").alive, fleet.view("b").alive) == (True, False)
+    well.add(card_of("b").url)
+    await fleet.refresh(roster)
+    assert fleet.view("b").alive
+
+
+@pytest.mark.asyncio
+async def test_after_the_store_was_away_workers_are_alive_until_they_are_heard() -> None:
+    """Their beats come a little later than the first look: nobody is taken for dead meanwhile, or forgotten."""
+    roster, well = Heard(), {card_of(name).url for name in "abn"}
+    fleet = FleetView(probe=answering(well))
+    roster.hear(*(card_of(name) for name in "abc"))
+    await fleet.refresh(roster)
+    roster.down = True
+    for _ in range(UNANSWERED):
+        await fleet.refresh(roster)
+    assert {view.id for view in fleet.views() if view.alive} == {"a", "b"}
+    roster.down = False
+    roster.change(replace(roster.entry("a"), alive=False))
+    roster.change(WorkerEntry(card_of("n"), WorkerLoad(), False, 0))
+    roster.lose("bc")
+    await fleet.refresh(roster)
+    assert {view.id for view in fleet.views() if view.alive} == {"a", "b", "n"}
+    roster.hear(card_of("b"))
+    for _ in range(AWAITED_LOOKS):
+        await fleet.refresh(roster)
+    assert {view.id: view.alive for view in fleet.views()} == {"a": False, "b": True, "n": False}
 
 
 # plain servers
