@@ -243,7 +243,7 @@ class WorkerCard(msgspec.Struct, frozen=True):
     """What a worker is, told once per start. `incarnation` is new with every start: what came before it is gone.
 
     `namespace` are the fields (model, adapter, dtype, layout) that name its pages beside the tenant's salt. Addresses
-    that are "" are not there.
+    that are "" are not there. No text of more UTF-8 bytes than `prompt_bytes_max` fits the context; 0: not known.
     """
 
     worker: str
@@ -260,6 +260,7 @@ class WorkerCard(msgspec.Struct, frozen=True):
     events_url: str = ""
     replay_url: str = ""
     started_ms: int = 0
+    prompt_bytes_max: int = 0
 
 
 class WorkerLoad(msgspec.Struct, frozen=True):

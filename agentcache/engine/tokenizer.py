@@ -2,15 +2,17 @@
 
 Text that comes from a request never becomes a control token. Strings of control tokens inside it are cut by a
 character that occurs nowhere else (`cut`) before the template is rendered; the rendered text is split there, and each
-part is encoded by itself. Our template also cuts where a message's content begins, so that the tokens of earlier
-messages do not depend on what follows, and parts that were encoded before come from a memory.
+part is encoded by itself (`parts`). Our template also cuts where a message's content begins, so that the tokens of
+earlier messages do not depend on what follows, and parts that were encoded before come from a memory.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,13 +21,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from agentcache.engine.detokenizer import Detokenizer, Pieces
+from agentcache.engine.parts import NO_LIMIT, Parts, readable
 from agentcache.errors import CacheError, Kind
 
 ASSETS = Path(__file__).parent / "assets"
 CUTS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
 """Unicode noncharacters: never part of text that people exchange."""
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-REMEMBERED_PARTS = 2048
 NO_TEMPLATE = "{{ raise_exception('this checkpoint has no chat template; use /v1/completions') }}"
 
 Message = Mapping[str, Any]
@@ -62,21 +64,27 @@ class ChatTokenizer:
             "|".join(map(re.escape, sorted(control, key=len, reverse=True))) or r"(?!)"
         )
         self._markup = tuple(text for text in markup if len(text) > 1)
-        starts = "|".join(map(re.escape, self._markup)) or r"(?!)"
-        self._breaks = re.compile(f"(?=(?:{starts}))(.)", re.DOTALL)
         self._environment = _environment()
-        self._encode_part = lru_cache(REMEMBERED_PARTS)(self._encode_part_now)
+        known = readable(tokenizer)
+        self.bytes_per_token = known.bytes_per_token
+        self._parts = Parts(tokenizer, known, self._refuse_controls)
+        self._before = _document_head(tokenizer)
         self.stop_tokens = tuple(stop_tokens)
         self.vocab_size = int(tokenizer.get_vocab_size())
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """A request's text as tokens, with what the tokenizer puts before a document (often nothing)."""
+    def encode(self, text: str, at_most: int = NO_LIMIT) -> tuple[int, ...]:
+        """A request's text as tokens, with what the tokenizer puts before a document (often nothing).
+
+        Errors  PROMPT_TOO_LONG where they are more than `at_most`, as soon as that is known
+        Cost    as `Parts.encode`
+        """
         cut = _unused(text)
         first, *rest = self._broken(text, cut).split(cut)
-        tokens = list(self._tokenizer.encode(first, add_special_tokens=True).ids)
-        for part in rest:
-            tokens.extend(self._encode_part(part))
-        return tuple(tokens)
+        if self._before is not None:
+            head, parts = self._before, [first, *rest]
+        else:
+            head, parts = self._parts.encode_document(first, at_most), rest
+        return self._parts.encode(parts, at_most, head)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, control tokens left out; what is no text becomes U+FFFD."""
@@ -85,29 +93,38 @@ class ChatTokenizer:
 
     def spell(self, tokens: Sequence[int]) -> str:
         """The text of tokens with control tokens as they are written; for people who look at a prompt."""
-        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False))
+        # decode_batch, unlike decode, holds up no other threads
+        (text,) = self._tokenizer.decode_batch([list(tokens)], skip_special_tokens=False)
+        return str(text)
 
     def detokenizer(self) -> Detokenizer:
         """A fresh one, for one stream of tokens."""
         return Detokenizer(self._pieces)
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[Message] = (), add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] = (),
+        add_generation_prompt: bool = True,
+        at_most: int = NO_LIMIT,
     ) -> Rendered:
         """A chat in OpenAI's shape (contents as text or None) through the template.
 
-        Errors  BAD_REQUEST: no messages, an unknown role, or the template refuses them
-        Cost    O(text), less what was encoded before
+        Errors  BAD_REQUEST: no messages, an unknown role, or the template refuses them; PROMPT_TOO_LONG where the
+                tokens are more than `at_most`
+        Cost    as `Parts.encode`, and the template's
         """
         check_messages(messages)
         cut = _unused(json.dumps([messages, tools], ensure_ascii=False, default=str))
         chat = [self._prepared(message, cut) for message in messages]
         offered = [self._broken_all(tool, cut) for tool in tools]
-        tokens = self._encode_rendered(self._render(chat, offered, add_generation_prompt, cut), cut)
+        tokens = self._parts.encode(
+            self._render(chat, offered, add_generation_prompt, cut).split(cut), at_most
+        )
         last = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=-1)
         if last < 0:
             return Rendered(tokens, 0)
-        head = self._encode_rendered(self._render(chat[: last + 1], offered, False, cut), cut)
+        head = self._parts.encode(self._render(chat[: last + 1], offered, False, cut).split(cut))
         return Rendered(tokens, _common(head, tokens))
 
     def _render(self, chat: Sequence[Message], tools: Sequence[Message], prompt: bool, cut: str) -> str:
@@ -132,9 +149,12 @@ class ChatTokenizer:
 
     def _broken(self, text: str, cut: str) -> str:
         """Text without any markup in one piece: a cut behind the first character of each."""
-        if not any(markup in text for markup in self._markup):
+        places = sorted({at for markup in self._markup for at in _places(text, markup)})
+        if not places:
             return text
-        return self._breaks.sub(lambda found: found[1] + cut, text)
+        return cut.join(
+            text[one:other] for one, other in pairwise([0, *(at + 1 for at in places), len(text)])
+        )
 
     def _broken_all(self, value: Any, cut: str) -> Any:
         if isinstance(value, str):
@@ -145,22 +165,14 @@ class ChatTokenizer:
             return [self._broken_all(item, cut) for item in value]
         return value
 
-    def _encode_rendered(self, text: str, cut: str) -> tuple[int, ...]:
-        tokens: list[int] = []
-        for part in text.split(cut):
-            tokens.extend(self._encode_part(part))
-        return tuple(tokens)
-
-    def _encode_part_now(self, part: str) -> tuple[int, ...]:
-        """Encode one part; as many control tokens come out as the template wrote.
+    def _refuse_controls(self, part: str, tokens: "array[int]") -> None:
+        """As many control tokens come out of a part as the template wrote.
 
         Errors  BAD_REQUEST when normalisation turned other text into a control token
         """
-        tokens = tuple(self._tokenizer.encode(part, add_special_tokens=False).ids)
-        written = len(self._control.findall(part))
-        if sum(map(self._pieces.is_control, tokens)) > written:
+        came = sum(map(self._pieces.is_control, tokens))
+        if came and came > len(self._control.findall(part)):
             raise CacheError(Kind.BAD_REQUEST, "a text of the request would become a control token")
-        return tokens
 
 
 def check_messages(messages: Sequence[Message]) -> None:
@@ -240,6 +252,22 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _content(token: object) -> str:
     """A token's text: settings files name it bare or with its properties."""
     return str(token.get("content", "") if isinstance(token, dict) else token or "")
+
+
+def _document_head(tokenizer: Tokenizer) -> tuple[int, ...] | None:
+    """The tokens before every document; None for a tokenizer that puts some behind it too."""
+    bare = tokenizer.encode("a", add_special_tokens=False).ids
+    dressed = tokenizer.encode("a", add_special_tokens=True).ids
+    before = len(dressed) - len(bare)
+    return tuple(dressed[:before]) if dressed[before:] == bare else None
+
+
+def _places(text: str, markup: str) -> Iterator[int]:
+    """Where a markup begins, overlapping ones included."""
+    at = text.find(markup)
+    while at >= 0:
+        yield at
+        at = text.find(markup, at + 1)
 
 
 def _unused(text: str) -> str:

@@ -42,6 +42,11 @@ class Worker:
         if self.draining:
             raise CacheError(Kind.SHUTTING_DOWN, "the worker is shutting down; send this to another one")
 
+    @property
+    def prompt_bytes_max(self) -> int:
+        """No longer text, in UTF-8 bytes, fits the context; 0: nobody can say."""
+        return self.info.context_tokens * self.tokenizer.bytes_per_token
+
     def max_tokens(self, asked: int, prompt_tokens: int) -> int:
         """What to generate at most; the engine refuses what does not fit the context."""
         return asked or max(1, min(DEFAULT_MAX_TOKENS, self.info.context_tokens - prompt_tokens))

@@ -13,7 +13,7 @@ from agentcache.web.reply import json_response
 from agentcache.web.status import anthropic_answer, error_headers
 from agentcache.worker.context import Worker
 from agentcache.worker.messages import chat_of_messages
-from agentcache.worker.prompts import chat_prompt
+from agentcache.worker.prompts import Prompted, chat_prompt
 
 COUNT_ROUTE: Final = "/v1/messages/count_tokens"
 
@@ -29,8 +29,13 @@ class CountTokens:
         try:
             body = await read_body(request.scope, request.receive, self._worker.body_limit_bytes)
             fields = Fields({**parse_object(body).values, "max_tokens": 1})
-            prompted = await asyncio.to_thread(chat_prompt, self._worker, chat_of_messages(fields))
+            prompted = await asyncio.to_thread(_prompt, self._worker, fields)
         except CacheError as error:
             status, said = anthropic_answer(error)
             return json_response(status, said, error_headers(error))
         return json_response(200, {"input_tokens": len(prompted.tokens)})
+
+
+def _prompt(worker: Worker, fields: Fields) -> Prompted:
+    """Off the event loop: a long history takes a while to be translated, too."""
+    return chat_prompt(worker, chat_of_messages(fields))

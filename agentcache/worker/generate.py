@@ -193,9 +193,8 @@ class GenerateEndpoint:
     async def _ask(self, granted: Grant, headers: RequestHeaders, fields: Fields) -> Asked:
         """Everything that can be refused without the engine, then the request for it."""
         identity = granted.identity(headers, fields)
-        fields = self._api.translate(fields)
-        self._worker.unknown.report(fields)
-        prompted = await asyncio.to_thread(read_prompt, self._api.prompt, self._worker, fields)
+        translated, prompted = await asyncio.to_thread(self._read, fields)
+        self._worker.unknown.report(translated)
         options = prompted.options
         request_id = self._worker.new_id()
         request = GenerateRequest(
@@ -214,6 +213,11 @@ class GenerateEndpoint:
         )
         shape = self._api.shape(self._worker, request_id, options.token_ids)
         return Asked(request, identity, prompted, shape)
+
+    def _read(self, fields: Fields) -> tuple[Fields, Prompted]:
+        """Off the event loop: a long history takes a while."""
+        translated = self._api.translate(fields)
+        return translated, read_prompt(self._api.prompt, self._worker, translated)
 
     async def _stream(self, served: Served, turn: TurnItems, reply: Reply, tally: Tally) -> None:
         shape = served.asked.shape

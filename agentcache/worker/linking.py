@@ -95,6 +95,7 @@ class Member:
             events_url=worker.events.events_url,
             replay_url=worker.events.replay_url,
             started_ms=unix_ms(),
+            prompt_bytes_max=worker.prompt_bytes_max,
         )
 
 

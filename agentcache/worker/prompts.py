@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agentcache.engine.api import ACCOUNTING
+from agentcache.engine.parts import too_long
 from agentcache.web.fields import Fields
 from agentcache.web.status import refuse
 from agentcache.worker.chat import ChatRequest, read_chat
-from agentcache.worker.completion import CompletionRequest, read_completion
+from agentcache.worker.completion import CompletionRequest, Prompt, read_completion
 from agentcache.worker.context import Worker
 from agentcache.worker.options import Options
 
@@ -48,21 +49,38 @@ def _output(worker: Worker, options: Options) -> tuple[int, ...] | None:
     if computes:
         param = f"agentcache.{'output' if text else 'output_tokens'}"
         raise refuse(f"{param} is for workers of --engine {ACCOUNTING}; this one computes its answers", param)
-    return worker.tokenizer.encode(options.output) if isinstance(options.output, str) else options.output
+    if isinstance(options.output, str):
+        return worker.tokenizer.encode(options.output, worker.info.context_tokens)
+    return options.output
 
 
 def chat_prompt(worker: Worker, fields: Fields) -> Prompted:
-    """Render a chat through the model's template. Cost: the tokenizer's; run it off the event loop."""
+    """Render a chat through the model's template. Cost: the tokenizer's; run it off the event loop.
+
+    Errors   as `read_chat`; CacheError(PROMPT_TOO_LONG) for more than the context, found before all of it is encoded
+    """
     asked: ChatRequest = read_chat(fields)
-    rendered = worker.tokenizer.render(asked.messages, asked.tools)
+    rendered = worker.tokenizer.render(asked.messages, asked.tools, at_most=worker.info.context_tokens)
     return Prompted(
         rendered.tokens, rendered.user_end_tokens, asked.options, asked.parse_calls, asked.one_call
     )
 
 
 def text_prompt(worker: Worker, fields: Fields) -> Prompted:
-    """Encode a text prompt, or take token ids as they are; all of it counts as the user's message."""
+    """Encode a text prompt, or take token ids as they are; all of it counts as the user's message.
+
+    Errors   as `chat_prompt`
+    """
     asked: CompletionRequest = read_completion(fields, worker.info.vocab_size)
-    prompt = asked.prompt
-    tokens = worker.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    tokens = tokens_of(worker, asked.prompt)
     return Prompted(tokens, len(tokens), asked.options)
+
+
+def tokens_of(worker: Worker, prompt: Prompt) -> tuple[int, ...]:
+    """A prompt's tokens. Errors: CacheError(PROMPT_TOO_LONG) for more than the context."""
+    limit = worker.info.context_tokens
+    if isinstance(prompt, str):
+        return worker.tokenizer.encode(prompt, limit)
+    if len(prompt) > limit:
+        raise too_long(limit)
+    return prompt

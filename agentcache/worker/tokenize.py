@@ -17,6 +17,7 @@ from agentcache.worker.chat import read_chat
 from agentcache.worker.completion import read_completion
 from agentcache.worker.context import Worker
 from agentcache.worker.messages import chat_of_messages
+from agentcache.worker.prompts import tokens_of
 from agentcache.worker.responses import chat_of_response
 
 TOKENIZE = "/tokenize"
@@ -83,7 +84,8 @@ TRANSLATIONS: Final[dict[str, Callable[[Fields], Fields]]] = {
 def prompt_tokens(worker: Worker, fields: Fields) -> tuple[int, ...]:
     """Exactly the tokens that a completion, or a chat completion, with these fields would have as its prompt.
 
-    Errors   CacheError(BAD_REQUEST) with the field's name; CacheError(EMPTY_PROMPT) for no message
+    Errors   CacheError(BAD_REQUEST) with the field's name; CacheError(EMPTY_PROMPT) for no message;
+             CacheError(PROMPT_TOO_LONG) for a text of more than the context
     """
     is_chat = fields.has("messages")
     if is_chat == fields.has("prompt"):
@@ -92,11 +94,11 @@ def prompt_tokens(worker: Worker, fields: Fields) -> tuple[int, ...]:
     if is_chat:
         asked = read_chat(fields)
         finished = fields.flag("add_generation_prompt", default=True)
-        return worker.tokenizer.render(asked.messages, asked.tools, finished).tokens
+        limit = worker.info.context_tokens
+        return worker.tokenizer.render(asked.messages, asked.tools, finished, limit).tokens
     if fields.values["prompt"] == "":
         return worker.tokenizer.encode("")
-    prompt = read_completion(fields, worker.info.vocab_size).prompt
-    return worker.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    return tokens_of(worker, read_completion(fields, worker.info.vocab_size).prompt)
 
 
 def text_of(worker: Worker, fields: Fields) -> str:
