@@ -11,6 +11,7 @@ from agentcache.clock import Clock
 from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError
 from agentcache.routed import KnownSession
+from agentcache.types import SessionId
 from agentcache.wire import WorkerLoad
 from agentcache.worker.link_mail import MAIL_WAIT_S
 from agentcache.worker.link_orders import Sample, take_sample
@@ -20,6 +21,7 @@ PATIENCE_S: Final = 0.5
 """How long a beat waits for the engine: in a long step the load is that of the last beat."""
 STUCK_BEATS: Final = 60
 """After so many beats without a word from the engine the worker takes no new work."""
+DOUBTED: Final = 8192
 NEVER_S: Final = 1e9
 STRANGER, SUSPICIOUS = 3, 9
 """How much each time weighs that the store does not know the worker, against one for each that it does; and when
@@ -45,10 +47,13 @@ class Pace:
 
 
 class Doubts:
-    """What the store is to be asked about: some sessions, or all of it, after a loss of the store's data or not."""
+    """What the store is to be asked about: some sessions, or all of it, after a loss of the store's data or not.
+
+    Of many more than `DOUBTED` sessions no list is kept: then it is all of it.
+    """
 
     def __init__(self) -> None:
-        self.some: tuple[KnownSession, ...] = ()
+        self._some: dict[SessionId, KnownSession] = {}
         self.all_of_it = False
         self.lost = False
         self._turns = 0
@@ -56,11 +61,22 @@ class Doubts:
     @property
     def any(self) -> bool:
         """Whether there is something to ask."""
-        return self.all_of_it or bool(self.some)
+        return self.all_of_it or bool(self._some)
+
+    @property
+    def some(self) -> tuple[KnownSession, ...]:
+        """The sessions in doubt, each as it was last known."""
+        return tuple(self._some.values())
 
     def add(self, some: tuple[KnownSession, ...]) -> None:
         """These are in doubt."""
-        self.some += some
+        self._some.update((one.session, one) for one in some)
+        if len(self._some) > DOUBTED:
+            self.add_all(lost=False)
+            self._some = {session: one for session, one in self._some.items() if one.lost}
+        if len(self._some) > DOUBTED:
+            self.add_all(lost=True)
+            self._some = {}
 
     def add_all(self, lost: bool) -> None:
         """All is in doubt."""
@@ -69,7 +85,9 @@ class Doubts:
 
     def put_back(self, doubts: "Doubts") -> None:
         """These were not settled."""
+        newer, self._some = self.some, {}
         self.add(doubts.some)
+        self.add(newer)
         if doubts.all_of_it:
             self.add_all(doubts.lost)
 
