@@ -293,7 +293,7 @@ class Fleet(Protocol):
         """Mark a worker; False if it is not registered."""
 
     async def sweep(self, limit: int) -> Swept:
-        """Offer expiry to holders of idle sessions, finish expiries and capped closes, forget old tombstones.
+        """Offer expiry to holders of idle sessions, finish expiries and abandoned closes, forget old tombstones.
 
         Parents with open children, sessions in flight or that workers call busy are armed again. A worker that is gone
         (not heard for ten times `worker_s`) holds nothing any more.
@@ -361,7 +361,7 @@ class WorkerDesk(Protocol):
         """Still there. `highest`: the highest generation seen in any tag; generations rise above it."""
 
     async def leave(self, worker: str, incarnation: str) -> None:
-        """Going away in order: as a new incarnation, and the worker is no longer listed."""
+        """Going away in order: as a new incarnation; the worker is no longer listed, and its streams are gone."""
 
     async def offer(self, worker: str, offers: Sequence[Offer], lost: bool) -> tuple[Offered, ...]:
         """Compare what a worker has with what is known. `lost`: the epoch changed, so unknown ids are created again.

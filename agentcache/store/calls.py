@@ -113,6 +113,7 @@ def _constants(rules: StoreRules, of_format: str) -> dict[str, int | str]:
         "IN_FLIGHT": milliseconds(rules.in_flight_s),
         "WORKER": milliseconds(rules.worker_s),
         "CLOSES": rules.close_limit,
+        "ABANDONED": milliseconds(rules.abandoned_s),
         "LENGTH": rules.stream_length,
         "DEPTH": DEPTH,
     }

@@ -59,7 +59,7 @@ class Family:
 
 @dataclass(slots=True)
 class Leftover:
-    """What a capped close has still to close, and how."""
+    """What a capped close has still to close, and how. `closed_ms`: when one last went on with it."""
 
     closed_ms: int
     mode: str

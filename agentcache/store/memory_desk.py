@@ -44,6 +44,7 @@ class MemoryDesk:
         if self.books.incarnation(worker) == incarnation:
             self.books.settle(worker, Outcome.RESTARTED)
             del self.books.desks[worker]
+            self.books.mail.pop(worker, None)
 
     async def offer(self, worker: str, offers: Sequence[Offer], lost: bool) -> tuple[Offered, ...]:
         return tuple([self._compare(worker, offer, lost) for offer in offers])

@@ -75,7 +75,7 @@ class MemoryFleet:
             expired=idled.ended,
             closed=closed,
             lapsed=tuple(idled.lapsed),
-            again=len(old) > limit or bool(books.leftovers) or len(due) > limit - looked,
+            again=len(old) > limit or bool(self._abandoned()) or len(due) > limit - looked,
         )
 
     def _dismiss_gone(self) -> None:
@@ -87,15 +87,21 @@ class MemoryFleet:
             self.books.mail.pop(worker, None)
 
     def _finish_closes(self, limit: int) -> tuple[tuple[ClosedOne, ...], int]:
-        """Go on with capped closes, oldest first. Answers what was closed, and how many were looked at."""
+        """Go on with abandoned closes. Answers what was closed, and how many were looked at."""
         closed: list[ClosedOne] = []
         looked = 0
-        left = self.books.leftovers
-        for root in sorted(left, key=lambda one: (left[one].closed_ms, name_of(one))):
+        for root in self._abandoned():
             some, more = close_left(self.books, root, limit - looked)
             closed += some
             looked += more
         return tuple(closed), looked
+
+    def _abandoned(self) -> list[SessionRef]:
+        """Closes that nobody goes on with, oldest first; those of a later hour are of before the clock went back."""
+        now_ms, left = self.books.now_ms(), self.books.leftovers
+        waited_ms = round(self.books.rules.abandoned_s * 1000)
+        found = [root for root, one in left.items() if not 0 <= now_ms - one.closed_ms < waited_ms]
+        return sorted(found, key=lambda one: (left[one].closed_ms, name_of(one)))
 
 
 async def waited(books: Books, found: Callable[[], Found], wait_s: float) -> Found:

@@ -234,6 +234,8 @@ class MemorySessions:
         if closing.again and closing.generation and ref not in books.tombs:
             books.bury(ref, closing.generation)
         tomb, was_left = books.tombs.get(ref), ref in books.leftovers
+        if was_left:
+            books.leftovers[ref].closed_ms = books.now_ms()
         closed, _ = close_left(books, ref, books.rules.close_limit) if was_left else ((), 0)
         verdict = CloseVerdict.ALREADY if tomb else CloseVerdict.UNKNOWN
         return ClosedFamily(verdict, tomb.generation if tomb else 0, closed, ref in books.leftovers)

@@ -19,4 +19,5 @@ class StoreRules:
     in_flight_s: float = 600.0
     worker_s: float = 5.0  # without a heartbeat for so long a worker is not alive
     close_limit: int = 1000  # sessions that one call of `close` closes
+    abandoned_s: float = 5.0  # a close that has not been gone on with for so long is gone on with by sweeps
     stream_length: int = 100_000

@@ -2,8 +2,17 @@
 
 import pytest
 
-from agentcache.store.api import DEPTH, Offer, OfferVerdict, Opening, OpenVerdict, SessionRef
-from tests.sessionstores import Scene, every_store
+from agentcache.store.api import (
+    DEPTH,
+    CloseVerdict,
+    Closing,
+    Offer,
+    OfferVerdict,
+    Opening,
+    OpenVerdict,
+    SessionRef,
+)
+from tests.sessionstores import RULES, A, Scene, every_store
 
 pytestmark = pytest.mark.asyncio
 
@@ -59,3 +68,44 @@ async def test_deep_families_that_are_joined_make_no_circle(scene: Scene) -> Non
     assert (await scene.store.look(top)).parent == ""
     known = await scene.store.open(other_bottom, Opening(parent=link(98 + DEPTH).session))
     assert known.verdict is OpenVerdict.UNCHANGED, "it has that parent"
+
+
+@every_store
+async def test_a_close_lists_a_large_family_though_routers_sweep_meanwhile(scene: Scene) -> None:
+    """What a sweep closes nobody who waits for the close hears of: it leaves alone what somebody goes on with."""
+    children = await family(scene, 3 * RULES.close_limit)
+    answer = await scene.store.close(A, Closing())
+    closed = list(answer.closed)
+    while answer.more:
+        scene.hours.pass_s(RULES.abandoned_s - 0.001)
+        swept = await scene.store.sweep(100)
+        assert (swept.closed, swept.again) == ((), False)
+        answer = await scene.store.close(A, Closing())
+        assert answer.verdict is not CloseVerdict.CLOSED
+        closed += answer.closed
+    assert {one.session for one in closed} == {"a", *(child.session for child in children)}
+
+
+@every_store
+@pytest.mark.parametrize("later_s", [RULES.abandoned_s, -3600])
+async def test_a_close_that_nobody_goes_on_with_is_finished_by_sweeps(scene: Scene, later_s: float) -> None:
+    """Also where the clock went back meanwhile."""
+    children = await family(scene, 3 * RULES.close_limit)
+    assert (await scene.store.close(A, Closing())).more
+    assert (await scene.store.close(A, Closing())).more
+    scene.hours.pass_s(later_s)
+    some = await scene.store.sweep(2)
+    assert (len(some.closed), some.again) == (2, True)
+    rest = await scene.store.sweep(100)
+    assert not rest.again
+    assert "open" not in [await scene.state(child) for child in children]
+    assert not (await scene.store.close(A, Closing())).more
+
+
+async def family(scene: Scene, size: int) -> list[SessionRef]:
+    """Children of A."""
+    await scene.store.open(A, Opening())
+    children = [link(number) for number in range(size)]
+    for child in children:
+        await scene.store.open(child, Opening(parent="a"))
+    return children

@@ -21,7 +21,7 @@ from agentcache.store.api import (
     TagVerdict,
     Use,
 )
-from tests.sessionstores import START_MS, A, B, C, D, Scene, every_store
+from tests.sessionstores import RULES, START_MS, A, B, C, D, Scene, every_store
 
 pytestmark = pytest.mark.asyncio
 
@@ -248,6 +248,7 @@ async def test_a_sweep_goes_on_with_what_a_close_has_left(scene: Scene) -> None:
         await scene.store.open(child, Opening(parent="a"))
     assert (await scene.store.close(A, Closing())).more
     await scene.store.open(children[-1], Opening(fence=True))
+    scene.hours.pass_s(RULES.abandoned_s)
     swept = await scene.store.sweep(2)
     assert [(one.tenant, one.session) for one in swept.closed] == [("t", "a3"), ("t", "a4")]
     assert swept.again

@@ -106,6 +106,17 @@ async def test_a_worker_that_leaves_is_answered_for(scene: Scene) -> None:
 
 
 @every_store
+async def test_a_worker_that_leaves_leaves_no_stream(scene: Scene) -> None:
+    """Names of workers are new with each start where ports or pods are."""
+    worker = await scene.worker("w1")
+    await scene.tag(A, "w1")
+    await scene.store.close(A, Closing())
+    assert not any([(await worker.mail(shard)).gap for shard in range(scene.store.shards)])
+    await scene.store.leave("w1", worker.incarnation)
+    assert all([(await worker.mail(shard)).gap for shard in range(scene.store.shards)])
+
+
+@every_store
 async def test_a_worker_that_is_gone_is_dismissed(scene: Scene) -> None:
     worker = await scene.worker("w1")
     await scene.tag(A, "w1")

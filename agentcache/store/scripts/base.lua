@@ -7,7 +7,8 @@
 -- ARGV[3]…  a script's own
 --
 -- Put before it: FORMAT of keys and values, and the rules: TTL, REOPEN after, life of a TOMBSTONE, of a request IN_FLIGHT
--- and of a WORKER without a heartbeat (ms); TOMBSTONES, CLOSES of one call, LENGTH of a stream, DEPTH of a family.
+-- and of a WORKER without a heartbeat (ms), after which a close is ABANDONED; TOMBSTONES, CLOSES of one call, LENGTH of a
+-- stream, DEPTH of a family.
 --
 -- Keys, after the prefix. SID is TENANT/SESSION (a tenant has no slash).
 --   format, epoch, gen, swept, looked, run   strings; gen is the last generation, swept and looked when a router last
@@ -18,7 +19,7 @@
 --   t:TENANT              zset, open sessions of a tenant: SID -> order (its first generation)
 --   idle                  zset, SID -> when the lease is over, ms
 --   tomb, tombs           zset SID -> when it was closed, ms; hash SID -> closed generation
---   closing               zset, closed SID whose descendants are not all closed -> when it was closed
+--   closing               zset, closed SID whose descendants are not all closed -> when a close last went on with them
 --   y:SID, q:SID          of such one: hash how (mode, operation, reply_to); list of 'GENERATION THROUGH'
 --   k:GENERATION          zset, the children of the session that was closed in that generation
 --   workers               zset, WORKER -> when it was heard last, ms

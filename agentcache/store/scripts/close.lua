@@ -15,7 +15,10 @@ if not one then
     bury(sid, generation)
   end
   local before = redis.call('HGET', P .. 'tombs', sid)
-  if redis.call('EXISTS', P .. 'q:' .. sid) == 1 then close_left(sid, CLOSES, closed) end
+  if redis.call('EXISTS', P .. 'q:' .. sid) == 1 then
+    redis.call('ZADD', P .. 'closing', text(now), sid)
+    close_left(sid, CLOSES, closed)
+  end
   return answer(before and 'already' or 'unknown', before or '0')
 end
 if ARGV[8] == '1' and generation ~= '' and tonumber(one.g) < tonumber(generation) then

@@ -4,4 +4,5 @@
 if born(ARGV[3]) ~= ARGV[4] then return 0 end
 settle(ARGV[3], 'restarted', '')
 dismiss(ARGV[3])
+redis.call('DEL', P .. 'm:' .. ARGV[3])
 return 1

@@ -9,5 +9,6 @@ if born(worker) ~= ARGV[4] then
   redis.call('HSET', P .. 'born', worker, ARGV[4])
 end
 redis.call('HSET', P .. 'card', worker, ARGV[5])
+redis.call('PERSIST', P .. 'm:' .. worker)
 redis.call('ZADD', P .. 'workers', text(now), worker)
 return epoch()

@@ -1,5 +1,5 @@
 -- uses base closing expiry desk
--- Dismiss workers that are gone, forget old tombstones, go on with capped closes, offer expiry to holders.
+-- Dismiss workers that are gone, forget old tombstones, go on with abandoned closes, offer expiry to holders.
 -- ARGV[3]   limit of each
 -- returns    {holders asked, sessions ended, 1 if it stopped at its limit, closed, lapsed}; both of
 --            {tenant, session, generation, holder…}
@@ -18,8 +18,17 @@ for at = 1, math.min(#old, limit) do
   redis.call('HDEL', P .. 'tombs', old[at])
 end
 
+-- Closes that nobody goes on with, oldest first; those of a later hour are of before the clock went back.
+local function abandoned()
+  local found = redis.call('ZRANGEBYSCORE', P .. 'closing', '-inf', text(now - ABANDONED), 'LIMIT', 0, limit)
+  for _, root in ipairs(redis.call('ZRANGEBYSCORE', P .. 'closing', '(' .. text(now), '+inf', 'LIMIT', 0, limit)) do
+    found[#found + 1] = root
+  end
+  return found
+end
+
 local closed, looked = {}, 0
-for _, root in ipairs(redis.call('ZRANGE', P .. 'closing', 0, limit)) do
+for _, root in ipairs(abandoned()) do
   looked = looked + close_left(root, limit - looked, closed)
 end
 
@@ -33,5 +42,5 @@ for at = 1, math.min(#due, limit - looked) do
     finish({sid = due[at], p = ''})
   end
 end
-local again = #old > limit or #due > limit - looked or redis.call('EXISTS', P .. 'closing') == 1
+local again = #old > limit or #due > limit - looked or #abandoned() > 0
 return {idled.asked, idled.ended, again and 1 or 0, closed, idled.lapsed}

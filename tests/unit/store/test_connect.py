@@ -19,7 +19,7 @@ from agentcache.store.connect import connect
 from agentcache.store.lines import ServerLine
 from agentcache.store.pipe import CALL_S
 from agentcache.store.redis import RedisStore
-from tests.sessionstores import CLOCK, A, Servers
+from tests.sessionstores import CLOCK, A, Servers, card
 
 RULES = StoreRules()
 
@@ -153,6 +153,20 @@ async def test_a_server_that_lost_everything_is_another_epoch_with_higher_genera
         assert await store.prepare() == after.epoch
         with client(servers.url("valkey")) as line:
             assert line.get("ac:{0}:format") == "1/1"
+
+
+@pytest.mark.asyncio
+async def test_of_a_worker_that_left_nothing_stays(servers: Servers) -> None:
+    """And what one begins that never registers goes by itself."""
+    async with fresh(servers) as store:
+        with client(servers.url("valkey")) as line:
+            stream = "ac:{0}:m:w1"
+            await store.mail("w1", 0, "", 0)
+            assert 0 < line.pttl(stream) <= 600_000
+            await store.register(card("w1"))
+            assert line.pttl(stream) == -1
+            await store.leave("w1", "1")
+            assert line.keys("*w1*") == []
 
 
 @pytest.mark.asyncio
