@@ -7,6 +7,7 @@ from agentcache.router.context import Router, World
 from agentcache.router.endings import Endings
 from agentcache.router.feed import Feeds
 from agentcache.router.fleet import FleetView
+from agentcache.router.gauges import Placement
 from agentcache.router.index import PrefixIndex
 from agentcache.router.metrics import RouterMetrics
 from agentcache.router.probing import prober
@@ -46,12 +47,14 @@ def make_router(
     state = StoreState(world.clock, lambda: not fleet.store_down)
     endings = Endings()
     rules = StandingRules(settings.without_store == "serve", closer.close_plain)
+    chooser, counted = _chooser(fleet, upstream, signer, world), metrics or RouterMetrics()
+    counted.add(Placement(chooser.sources))
     standings = Standings(store, state, Bindings(world.clock, settings.bindings_s), endings, rules)
     return Router(
         store=store,
         signer=signer,
         fleet=fleet,
-        chooser=_chooser(fleet, upstream, signer, world),
+        chooser=chooser,
         tenants=tenants,
         closer=closer,
         upstream=upstream,
@@ -59,7 +62,7 @@ def make_router(
         endings=endings,
         settings=settings,
         world=world,
-        metrics=metrics or RouterMetrics(),
+        metrics=counted,
     )
 
 

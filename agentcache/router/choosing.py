@@ -5,7 +5,7 @@ Asked ──► wish (binding, same conversation, parent) ──► must it look
 """
 
 from array import array
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -78,17 +78,6 @@ class Chosen:
         return self.view.url
 
 
-@dataclass(slots=True)
-class ChoiceCounts:
-    """Sums over the requests that were looked up and answered, in tokens: what there was, was expected, and came."""
-
-    prompt_tokens: int = 0
-    best_tokens: int = 0
-    predicted_tokens: int = 0
-    delivered_tokens: int = 0
-    by_why: Counter[str] = field(default_factory=Counter)
-
-
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where a chooser gets its knowledge."""
@@ -108,7 +97,6 @@ class Chooser:
         self._from = sources
         self._usual = _Memory()
         self._moved_ns = _Memory()
-        self.counts = ChoiceCounts()
 
     async def choose(self, asked: Asked) -> Chosen:
         """The best worker for a request, counted in flight there from this moment.
@@ -139,7 +127,7 @@ class Chooser:
         view = self._from.fleet.view(worker)
         chosen.flight.end()
         flight = self._from.fleet.begin(worker)
-        return replace(chosen, view=view, why="placed by another router", flight=flight, predicted_tokens=0)
+        return replace(chosen, view=view, why="placed by another router", flight=flight, prompt_tokens=0)
 
     def learned(self, chosen: Chosen) -> None:
         """The worker has taken the request: what is like it goes there too."""
@@ -152,14 +140,6 @@ class Chooser:
             self._usual.put(_family_key(asked), chosen.worker)
         if chosen.why.startswith(OVERLOADED):
             self._moved_ns.put(_session_key(asked), self._from.clock.now_ns())
-
-    def delivered(self, chosen: Chosen, cached_tokens: int) -> None:
-        """What the worker says that it reused, beside what was expected of it."""
-        if chosen.prompt_tokens:
-            self.counts.prompt_tokens += chosen.prompt_tokens
-            self.counts.best_tokens += chosen.best_tokens
-            self.counts.predicted_tokens += chosen.predicted_tokens
-            self.counts.delivered_tokens += cached_tokens
 
     @property
     def mode(self) -> FeedMode:
@@ -245,7 +225,6 @@ class Chooser:
         return enough | dict(forecast.tokens), all(view.id in known for view in views if view.usable)
 
     def _decided(self, asked: Asked, choice: Choice, chain: Chain, prompt_tokens: int) -> Chosen:
-        self.counts.by_why[choice.why.partition(";")[0]] += 1
         return Chosen(
             view=self._from.fleet.view(choice.worker),
             why=choice.why,

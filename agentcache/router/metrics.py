@@ -100,9 +100,12 @@ class RouterMetrics:
         self._retries = self._counter("retries", "Attempts beyond the first, before the first byte")()
         self._tokens = self._counter(
             "cached_tokens",
-            "Prompt tokens: best possible, predicted for the worker chosen, delivered",
+            "Of the prompts that were looked up and answered: best possible, predicted for the worker, delivered",
             "what",
         )
+        self._prompts = self._counter("prompt_tokens", "Of all prompts whose answer says what was reused")()
+        self._reused = self._counter("reused_tokens", "What was reused of them")()
+        self._added_later: list[Collector] = []
         self._first = self._histogram(
             "time_to_first_byte_seconds", "From arrival to the first byte", _SECONDS
         )
@@ -126,10 +129,15 @@ class RouterMetrics:
         self._count_tokens(facts)
         self._observe(facts)
 
+    def add(self, collector: Collector) -> None:
+        """Ask this one, too, whenever somebody wants to know."""
+        self._added_later.append(collector)
+
     def render(self, workers: Iterable[WorkerView], store_up: bool) -> bytes:
         """The text that Prometheus scrapes."""
         now = CollectorRegistry(auto_describe=False)
-        now.register(_Snapshot(tuple(workers), store_up))
+        for collector in (_Snapshot(tuple(workers), store_up), *self._added_later):
+            now.register(collector)
         counted = self._registry
         if self._shared:
             counted = CollectorRegistry()
@@ -137,13 +145,16 @@ class RouterMetrics:
         return generate_latest(counted) + generate_latest(now)
 
     def _count_tokens(self, facts: Facts) -> None:
-        told = {
-            "best": facts.tokens.best,
-            "predicted": facts.tokens.predicted,
-            "delivered": facts.tokens.cached,
-        }
-        for what, tokens in told.items():
-            self._tokens(what).inc(max(0, tokens))
+        """What is compared is of the same requests."""
+        tokens = facts.tokens
+        if tokens.cached < 0:
+            return
+        self._prompts.inc(max(0, tokens.prompt))
+        self._reused.inc(tokens.cached)
+        if tokens.best >= 0:
+            told = {"best": tokens.best, "predicted": tokens.predicted, "delivered": tokens.cached}
+            for what, count in told.items():
+                self._tokens(what).inc(count)
 
     def _observe(self, facts: Facts) -> None:
         times = facts.times

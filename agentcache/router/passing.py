@@ -15,7 +15,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.router.context import Router
 from agentcache.router.forwarding import OURS, answer_headers
 from agentcache.router.looking import Looking, looking_at
-from agentcache.router.metrics import Facts
+from agentcache.router.metrics import Facts, Tokens
 from agentcache.router.relay import Relay
 from agentcache.router.request import Request, said, written
 from agentcache.router.settling import Settled, Settling
@@ -97,9 +97,9 @@ class Passing:
         facts, chosen = self._facts, settled.chosen
         self._worker = chosen.worker
         facts.worker, facts.placed = chosen.worker, chosen.why
+        facts.tokens = Tokens()
         if chosen.prompt_tokens:
-            facts.tokens.prompt = chosen.prompt_tokens
-            facts.tokens.predicted, facts.tokens.best = chosen.predicted_tokens, chosen.best_tokens
+            facts.tokens = Tokens(chosen.prompt_tokens, chosen.best_tokens, chosen.predicted_tokens)
         facts.times.sent_ns = self._router.clock.now_ns()
 
     async def _sent(self, settled: Settled, attempt_id: str) -> Answer | NoAnswer:
@@ -237,6 +237,5 @@ class Passing:
         cached, prompt = answer.header(wire.CACHED), answer.header(wire.PROMPT)
         if ours and cached.isdigit():
             facts.tokens.cached = int(cached)
-            self._router.chooser.delivered(settled.chosen, facts.tokens.cached)
         if ours and prompt.isdigit():
             facts.tokens.prompt = int(prompt)

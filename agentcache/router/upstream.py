@@ -107,6 +107,23 @@ class Answer:
         self._response.close()
 
 
+def watched_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket whose connection ends by itself when the host at its other end is gone."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+        ("TCP_KEEPINTVL", _PROBE_EVERY_S),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", GONE_S * 1000),
+    ):
+        option = getattr(socket, name, 0)  # not every system has each
+        if option:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
+
+
 MakeSocket = Callable[[aiohttp.AddrInfoType], socket.socket]
 """Makes the socket of a connection to an address."""
 
@@ -114,9 +131,9 @@ MakeSocket = Callable[[aiohttp.AddrInfoType], socket.socket]
 class Upstreams:
     """The connections of one router process. Cookies are neither kept nor sent, redirects not followed."""
 
-    def __init__(self, connect_s: float = CONNECT_S, make_socket: MakeSocket | None = None) -> None:
+    def __init__(self, connect_s: float = CONNECT_S, make_socket: MakeSocket = watched_socket) -> None:
         self._connect_s = connect_s
-        self._make_socket = make_socket or watched_socket
+        self._make_socket = make_socket
         self._opened: list[aiohttp.ClientSession] = []
 
     async def send(self, method: str, url: str, headers: RawHeaders, body: bytes = b"") -> Answer | NoAnswer:
@@ -183,23 +200,6 @@ class Upstreams:
                 )
             )
         return self._opened[0]
-
-
-def watched_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket whose connection ends by itself when the host at its other end is gone."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
-        ("TCP_KEEPINTVL", _PROBE_EVERY_S),
-        ("TCP_KEEPCNT", _PROBES),
-        ("TCP_USER_TIMEOUT", GONE_S * 1000),
-    ):
-        option = getattr(socket, name, 0)  # not every system has each
-        if option:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
 
 
 def end_to_end(headers: RawHeaders) -> RawHeaders:

@@ -144,7 +144,7 @@ async def test_a_line_and_counts_of_a_request_tell_all_but_its_text(
         assert secret not in said.out + said.err + text
     assert 'agentcache_router_identity_total{source="x-session-id"} 1.0' in text
     assert 'agentcache_router_placements_total{why="only worker"} 1.0' in text
-    assert 'agentcache_router_cached_tokens_total{what="delivered"} 32.0' in text
+    assert "agentcache_router_reused_tokens_total 32.0" in text.splitlines()
     assert 'agentcache_router_workers{state="usable"} 1.0' in text
     assert json.dumps("s") not in text
 

@@ -300,25 +300,6 @@ async def test_nobody_alive_is_an_error_and_nothing_is_in_flight() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_there_was_was_expected_and_came() -> None:
-    async with Table(publishing("a"), publishing("b")) as table:
-        table.told("a", prompt(SYSTEM, FIX))
-        for _ in range(20):
-            table.fleet.begin("a")
-        elsewhere = await table.serve(SYSTEM, FIX)
-        assert (elsewhere.worker, elsewhere.predicted_tokens) == ("b", 0)
-        assert elsewhere.best_tokens > 0
-        table.chooser.delivered(elsewhere, 0)
-        bound = await table.serve(SYSTEM, FIX, session="s", bound="b")
-        table.chooser.delivered(bound, 700)
-        counts = table.chooser.counts
-        assert counts.prompt_tokens == elsewhere.prompt_tokens
-        assert (counts.best_tokens, counts.predicted_tokens) == (elsewhere.best_tokens, 0)
-        assert counts.delivered_tokens == 0
-        assert counts.by_why == {"least load": 1, "sticky": 1}
-
-
-@pytest.mark.asyncio
 async def test_the_mode_is_told() -> None:
     async with Table(card_of("a")) as table:
         assert table.chooser.mode is FeedMode.OWN_DECISIONS
