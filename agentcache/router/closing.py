@@ -95,7 +95,6 @@ class Closer:
         self._wait_s = wait_s
         self._reclosing = Reclosing(store, clock)
         self._operations: dict[str, _Operation] = {}
-        self._calls: set[asyncio.Task[None]] = set()
         self._after = ""
         self._down = False
 
@@ -124,7 +123,7 @@ class Closer:
     async def close_plain(self, ref: SessionRef, generation: int, worker: str) -> None:
         """Close at one plain server again, for a request that ended there after its session; nothing elsewhere."""
         if self._plain.has(worker):
-            await self._plain.close(ref, generation, worker)
+            self._plain.tell(ref, generation, worker, _log_failed)
 
     def closed(self, one: ClosedOne) -> None:
         """Take note of a session that the sweeper closed, and tell the plain servers that hold of it."""
@@ -141,9 +140,7 @@ class Closer:
 
     async def stop(self) -> None:
         """End the calls to plain servers that still run."""
-        for call in self._calls:
-            call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        await self._plain.stop()
 
     async def _read(self) -> float:
         try:
@@ -186,20 +183,13 @@ class Closer:
             self._reclosing.remember(SessionRef(tenant, one.session), one.generation, mode)
 
     def _tell_plain(self, tenant: str, closed: tuple[ClosedOne, ...], operation: "_Operation") -> None:
+        def then(receipt: Receipt) -> None:
+            operation.take(receipt)
+            _log_failed(receipt)
+
         for one in closed:
             for worker in filter(self._plain.has, one.holders):
-                call = asyncio.ensure_future(
-                    self._closed_plain(SessionRef(tenant, one.session), one.generation, worker, operation)
-                )
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-
-    async def _closed_plain(
-        self, ref: SessionRef, generation: int, worker: str, operation: "_Operation"
-    ) -> None:
-        receipt = await self._plain.close(ref, generation, worker)
-        operation.take(receipt)
-        _log_failed(receipt)
+                self._plain.tell(SessionRef(tenant, one.session), one.generation, worker, then)
 
     def _take(self, receipt: Receipt) -> None:
         if operation := self._operations.get(receipt.operation):
