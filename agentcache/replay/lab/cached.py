@@ -54,16 +54,20 @@ def replay_cache(sizing: Sizing, clock: Clock) -> UnifiedRadixCache:
 
 @dataclass(slots=True)
 class _Turn:
-    """A call from its arrival on. `room` are the slots that its prompt will fill."""
+    """A call from its arrival on. `there`: pages on any tier when it began; `room`: slots that its prompt will fill."""
 
     ticket: Ticket
     turn: ActiveTurn | None = None
+    there: int = 0
     room: Pages | None = None
 
 
 class CachedPages:
-    """`Served` by a `UnifiedRadixCache`. `supersedes`: a prompt that leaves its path says so, as harnesses do that
-    compact; otherwise the cache finds out by itself.
+    """`Served` by a `UnifiedRadixCache`.
+
+    A call that must start and finds no slots has its pages to itself: computed or read from the host, they are its own
+    and nobody's after it. `supersedes`: a prompt that leaves its path says so, as harnesses do that compact; otherwise
+    the cache finds out by itself.
     """
 
     def __init__(
@@ -91,15 +95,19 @@ class CachedPages:
 
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
         own = self._turns[_key(call)]
-        own.turn = turn = own.turn or self.cache.begin(own.ticket, _prompt(call))
+        turn = own.turn
+        if turn is None:
+            own.there = self.cache.peek(_prompt(call))
+            own.turn = turn = self.cache.begin(own.ticket, _prompt(call))
         if not self.cache.ready(turn, alone=must):
             return None
         own.room = self._room(turn, len(call.prompt) - turn.boundary_tokens, must)
         if own.room is None:
             return None
         cached = turn.cached
-        why = self._history.why(call, cached.total)
-        return Found(cached.device, cached.host, cached.external, why)
+        read = max(cached.host, own.there - cached.device - cached.external)
+        why = self._history.why(call, cached.device + read + cached.external)
+        return Found(cached.device, read, cached.external, why)
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
         self._publish(call, call.prompt)
