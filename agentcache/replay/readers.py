@@ -3,31 +3,34 @@
 A new format is one reader and one entry of READERS.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.miniswe import MiniSweReader
+from agentcache.replay.formats.miniswe import MiniSweReader
 from agentcache.replay.sources import Document, Source, sources
 from agentcache.replay.trace import Session
 
 
 class Reader(Protocol):
-    """Turns one file format into sessions.
+    """Turns one file format into sessions. `description` is a line for people.
 
-    Caller       asks `sessions` only of a source whose first document the reader accepts
+    Caller       asks `sessions` only of files whose first document the reader accepts
     Implementer  reads lazily: a session is parsed when it is asked for; never guesses at a document that it does
-                 not understand
-    Errors       CacheError(BAD_TRACE) naming file and line, from the iterator
+                 not understand; a parent comes before its children
+    Errors       CacheError(BAD_TRACE) naming file, line and field, from the iterator
     """
 
     format: str
+    description: str
+    document_is_session: bool
 
     def accepts(self, first: Document) -> bool: ...
 
-    def sessions(self, source: Source) -> Iterator[Session]: ...
+    def sessions(self, files: Iterable[Source]) -> Iterator[Session]: ...
 
 
 READERS: tuple[Reader, ...] = (MiniSweReader(),)
@@ -41,16 +44,16 @@ class Trace:
     files: tuple[Source, ...]
 
     def sessions(self) -> Iterator[Session]:
-        for source in self.files:
-            yield from reader_of(source).sessions(source)
+        for reader, files in groupby(self.files, key=reader_of):
+            yield from reader.sessions(files)
 
     def count(self) -> int:
-        """How many sessions there are; reads every file to its end without parsing it."""
-        return sum(source.count() for source in self.files)
+        """How many sessions there are; reads every file to its end, without parsing it where it need not be."""
+        return sum(_count(reader, files) for reader, files in groupby(self.files, key=reader_of))
 
 
 def open_trace(path: Path) -> Trace:
-    """The trace at `path`: a file in a known format or a directory of such files.
+    """The trace at `path`: a file in a known format, or a directory or archive of such files.
 
     Errors  CacheError(BAD_TRACE): nothing there, an empty file, or a first file that no reader knows
     """
@@ -66,5 +69,11 @@ def reader_of(source: Source) -> Reader:
         if reader.accepts(first):
             return reader
     known = ", ".join(reader.format for reader in READERS)
-    message = f"{first.place} is not a trajectory that agentcache can read (it reads: {known})"
+    message = f"{first.place} is not a trace that agentcache can read (it reads: {known})"
     raise CacheError(Kind.BAD_TRACE, message)
+
+
+def _count(reader: Reader, files: Iterable[Source]) -> int:
+    if reader.document_is_session:
+        return sum(source.count() for source in files)
+    return sum(1 for _ in reader.sessions(files))

@@ -81,8 +81,9 @@ class Place:
     """Where a session stands among the others.
 
     `parent` is the name of another session of the same file; `after_call` counts that session's calls that had ended
-    when this one began. `start_s` is seconds from the trace's beginning, None where only the session's own times are
-    known. `group` marks sessions that are one task again (runs, trials): splits keep them together.
+    when this one began. `start_s` is seconds on the trace's own clock (since 1970 where it says that), so that only
+    differences count; None where only the session's own times are known. `group` marks sessions that are one task
+    again (runs, trials): splits keep them together.
     """
 
     parent: str = ""
@@ -97,7 +98,10 @@ ALONE = Place()
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A prefix that was sent and is not in the trace (tools, a system prompt): equal `name`s are equal prefixes."""
+    """A prefix that was sent and is not in the trace (tools, a system prompt): equal `name`s are equal prefixes.
+
+    In a session told in blocks it is the first `tokens` of those, which all sessions of that name share.
+    """
 
     name: str = ""
     tokens: int = 0

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.miniswe import MiniSweReader, read_session
+from agentcache.replay.formats.miniswe import MiniSweReader, read_session
 from agentcache.replay.sources import Document
-from agentcache.replay.trace import Session
+from agentcache.replay.trace import Call, Facts, Gap, Place, Session
+from agentcache.waits import WaitKind
+from tests.traces import complaint, golden, written
 
 
 def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
@@ -139,3 +141,91 @@ def test_a_broken_trajectory_is_named(value: Any, complaint: str) -> None:
 )
 def test_recognised_by_its_first_document(value: Any, accepted: bool) -> None:
     assert MiniSweReader().accepts(Document(value, Path("t"), 1)) is accepted
+
+
+def test_version_1_times_are_split_by_the_length_of_the_answer() -> None:
+    """`created` is the start of an answer: 2 s and 11 ms a token later it is whole, what is left was the tool."""
+    (session,) = golden("miniswe-1.jsonl")
+    system, task = said("system", "You run commands."), said("user", "Fix the cart.")
+    first, second, third = said("assistant", "A1"), said("assistant", "A2"), said("assistant", "A3")
+    model = "acme/large"
+    assert session == Session(
+        "shop__cart-7",
+        (
+            Call(0, (system, task), first, facts=Facts(Gap(), 3.1, 900, 100, 0, "stop", model)),
+            Call(
+                2,
+                (first, said("user", "O1")),
+                second,
+                facts=Facts(Gap(WaitKind.TOOL, 6.9, measured=False), 2.0, 1020, 0, None, "length", model),
+            ),
+            Call(
+                4,
+                (second, said("user", "O2")),
+                third,
+                facts=Facts(Gap(WaitKind.TOOL, 0.0, measured=False), 2.55, 1040, 50, 1024, "stop", model),
+            ),
+        ),
+        session.place,
+        among=Place(start_s=1_763_510_500, group="shop__cart-7"),
+    )
+
+
+def test_version_2_times_are_measured_at_both_ends() -> None:
+    (session,) = golden("miniswe-2.traj.json")
+    facts = [call.facts for call in session.calls]
+    assert [one.gap for one in facts] == [Gap(), Gap(WaitKind.TOOL, 0.5), Gap(WaitKind.TOOL, 1.25)]
+    assert [one.api_s for one in facts] == [4.2, 2.0, 3.0]
+    assert [one.finish for one in facts] == ["tool_calls", "tool_calls", "stop"]
+    assert session.among == Place(start_s=995.8, group="shop__cart-8")
+    assert session.calls[1].added[1] == {"role": "tool", "content": "a.py", "tool_call_id": "c1"}
+    assert len(session.calls) == 3
+
+
+def test_what_is_not_recorded_is_not_known() -> None:
+    """An answer without a response between two that have one."""
+    session = read([said("user", "T"), said("assistant", "A1"), said("user", "O"), said("assistant", "A2")])
+    assert [call.facts for call in session.calls] == [Facts(), Facts(Gap(WaitKind.TOOL))]
+    assert session.among == Place()
+
+
+def answered(**response: Any) -> dict[str, Any]:
+    return said("assistant", "A", extra={"response": response})
+
+
+@pytest.mark.parametrize(
+    ("messages", "wrong"),
+    [
+        ([said("user", "T"), answered(created="now")], "messages[1].extra.response.created is 'now', not a number"),
+        ([said("user", "T"), answered(created=True)], "messages[1].extra.response.created is True, not a number"),
+        ([said("user", "T"), answered(usage=[])], "messages[1].extra.response.usage is [], not an object"),
+        (
+            [said("user", "T"), answered(usage={"prompt_tokens": -1})],
+            "messages[1].extra.response.usage.prompt_tokens is -1, not a whole number from 0 on",
+        ),
+        (
+            [said("user", "T"), answered(usage={"completion_tokens": 0.5})],
+            "messages[1].extra.response.usage.completion_tokens is 0.5, not a whole number from 0 on",
+        ),
+        (
+            [said("user", "T"), answered(choices=["stop"])],
+            "messages[1].extra.response.choices[0] is not an object",
+        ),
+        (
+            [said("user", "T"), answered(created=7), said("user", "O"), answered(created=6)],
+            "messages[3].extra.response.created is 6, earlier than the one before it (7)",
+        ),
+        (
+            [said("user", "T", extra={"timestamp": 2.5}), said("assistant", "A", extra={"timestamp": 1.5})],
+            "messages[1].extra.timestamp is 1.5, earlier than the one before it (2.5)",
+        ),
+        (
+            [said("user", "T"), said("assistant", "A", extra={"timestamp": float("inf")})],
+            "messages[1].extra.timestamp is inf, not a number",
+        ),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path: Path, messages: list[Any], wrong: str) -> None:
+    good = [said("user", "T"), said("assistant", "A")]
+    said_of_it = complaint(written(tmp_path, "t.jsonl", good, {"messages": messages}))
+    assert said_of_it == f", line 2: {wrong}. Repair or remove it"

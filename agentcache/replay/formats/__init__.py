@@ -1,0 +1,1 @@
+"""The trace formats that agentcache reads, one module each, and what they have in common."""

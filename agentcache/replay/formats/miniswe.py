@@ -1,0 +1,172 @@
+"""Reader for mini-swe-agent trajectories, versions 1 and 2, and the bare message lists of old ones.
+
+Every assistant message is one call; its prompt is all the messages before it. Only what the agent sent is kept:
+role, content and the tool fields, never `extra`, and not the `exit` message with which version 2 ends its files.
+
+Version 2 stamps the end of every answer and of every tool. Version 1 has only `created` of the provider's response,
+in whole seconds, and that is its start: what is after it is split into answer and tool by a rule.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentcache.errors import CacheError, Kind
+from agentcache.replay.formats.history import elapsed, whole
+from agentcache.replay.formats.record import Record
+from agentcache.replay.sources import Document, Source
+from agentcache.replay.trace import Call, Facts, Gap, Message, Place, Session
+from agentcache.waits import WaitKind
+
+SENT_FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name")
+ANSWER_S = 2.0
+ANSWER_S_PER_TOKEN = 0.011
+"""What an answer takes where only its start is known, fitted to 10,000 gaps of such trajectories."""
+
+
+class MiniSweReader:
+    """`{messages, trajectory_format, instance_id, info}`, or a list of messages; one document a session."""
+
+    format = "mini-swe-agent"
+    description = "trajectories of mini-swe-agent 1 and 2 (.traj.json, or one a line)"
+    document_is_session = True
+
+    def accepts(self, first: Document) -> bool:
+        value = first.value
+        if isinstance(value, list):
+            return bool(value) and isinstance(value[0], dict) and "role" in value[0]
+        if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
+            return False
+        return str(value.get("trajectory_format", self.format)).startswith(self.format)
+
+    def sessions(self, files: Iterable[Source]) -> Iterator[Session]:
+        for source in files:
+            for document in source.documents():
+                yield read_session(document, source.stem)
+
+
+def read_session(document: Document, stem: str) -> Session:
+    """The session of one document; without an `instance_id` it is named after its file and line.
+
+    Errors  CacheError(BAD_TRACE) naming the place and the message or field that is wrong
+    """
+    fallback = f"{stem}-{document.line}" if document.line else stem
+    value = document.value if isinstance(document.value, dict) else {"messages": document.value}
+    if not isinstance(value.get("messages"), list):
+        raise _bad(document, "has no list of messages")
+    sent = [_sent(message, number, document) for number, message in enumerate(value["messages"])]
+    records = Record(value, document).children("messages")
+    spoken = [at for at, message in enumerate(sent) if message["role"] != "exit"]
+    sent, records = [sent[at] for at in spoken], [records[at] for at in spoken]
+    answers = [at for at, message in enumerate(sent) if message["role"] == "assistant"]
+    if answers and answers[0] == 0:
+        raise _bad(document, "begins with an assistant message: its prompt is missing")
+    times = list(_times(records, answers))
+    group = Record(value, document).text("instance_id")
+    return Session(
+        group or fallback,
+        tuple(_calls(sent, records, answers, times)),
+        document.place,
+        among=Place(start_s=times[0].asked_s if times else None, group=group),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When one call was sent and its answer was whole, in seconds since 1970. None: not known."""
+
+    asked_s: float | None
+    ended_s: float | None
+    asked_measured: bool
+    ended_measured: bool
+
+    @property
+    def took_s(self) -> float | None:
+        if self.asked_s is None or self.ended_s is None:
+            return None
+        return elapsed(self.asked_s, self.ended_s)
+
+
+def _times(records: list[Record], answers: list[int]) -> Iterator[_Times]:
+    """Errors: CacheError(BAD_TRACE) for a time before the one before it."""
+    _check_order(records)
+    before = 0
+    for at in answers:
+        extra = records[at].child("extra")
+        ended = extra.number("timestamp")
+        stamps = (record.child("extra").number("timestamp") for record in records[before:at])
+        asked = max((stamp for stamp in stamps if stamp), default=None)
+        before = at + 1
+        if ended is not None and asked is not None:
+            yield _Times(asked, ended, True, True)
+        else:
+            yield _estimated(extra.child("response"), ended)
+
+
+def _check_order(records: list[Record]) -> None:
+    latest = 0.0
+    for record in records:
+        extra = record.child("extra")
+        stamped = "timestamp" in extra.value
+        stamp, name = (extra, "timestamp") if stamped else (extra.child("response"), "created")
+        moment = stamp.number(name) or latest
+        if moment < latest:
+            raise stamp.bad(name, f"is {moment}, earlier than the one before it ({latest})")
+        latest = moment
+
+
+def _estimated(response: Record, ended: float | None) -> _Times:
+    takes = ANSWER_S + ANSWER_S_PER_TOKEN * response.child("usage").count("completion_tokens")
+    if ended is not None:
+        return _Times(ended - takes, ended, False, True)
+    created = response.number("created")
+    return _Times(created, None if created is None else created + takes, created is not None, False)
+
+
+def _calls(
+    sent: list[Message], records: list[Record], answers: list[int], times: Sequence[_Times]
+) -> Iterator[Call]:
+    """Cut the conversation at its assistant messages: `added [from, at) | recorded at | next from at`."""
+    start = 0
+    for turn, at in enumerate(answers):
+        gap = _gap(times[turn - 1], times[turn]) if turn else Gap()
+        facts = _facts(records[at].child("extra").child("response"), gap, times[turn])
+        yield Call(start, tuple(sent[start:at]), sent[at], facts=facts)
+        start = at
+
+
+def _gap(before: _Times, now: _Times) -> Gap:
+    if before.ended_s is None or now.asked_s is None:
+        return Gap(WaitKind.TOOL)
+    measured = before.ended_measured and now.asked_measured
+    return Gap(WaitKind.TOOL, elapsed(before.ended_s, now.asked_s), measured)
+
+
+def _facts(response: Record, gap: Gap, times: _Times) -> Facts:
+    usage, choices = response.child("usage"), response.children("choices")
+    cached = usage.child("prompt_tokens_details")
+    return Facts(
+        gap=gap,
+        api_s=times.took_s,
+        prompt_tokens=usage.count("prompt_tokens"),
+        output_tokens=usage.count("completion_tokens"),
+        cached_tokens=cached.count("cached_tokens") if "cached_tokens" in cached.value else None,
+        finish=choices[0].text("finish_reason").lower() if choices else "",
+        model=response.text("model"),
+    )
+
+
+def _sent(message: Any, number: int, document: Document) -> Message:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise _bad(document, f"has no role in message {number}")
+    content = message.get("content")
+    without_text = content is None and (message.get("tool_calls") or message["role"] == "exit")
+    if not isinstance(content, str | list) and not without_text:
+        raise _bad(document, f"has no content in message {number} ({message['role']})")
+    kept = {name: message[name] for name in SENT_FIELDS if message.get(name) is not None}
+    return {**kept, "content": whole(content)} if isinstance(content, str) else kept
+
+
+def _bad(document: Document, what: str) -> CacheError:
+    message = f"{document.place} {what}: not a whole mini-swe-agent trajectory. Repair or remove it"
+    return CacheError(Kind.BAD_TRACE, message)

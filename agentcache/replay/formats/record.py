@@ -1,0 +1,112 @@
+"""Fields of a trace file by name and type: what is absent has a default, what is wrong is named with its place."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from agentcache.errors import CacheError, Kind
+from agentcache.replay.sources import Document
+
+_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One object of a document. `at` is the way to it, as in `requests[3].usage`.
+
+    A field that is absent or null is None, 0, "" or empty. Errors: CacheError(BAD_TRACE) naming place and field.
+    """
+
+    value: Mapping[str, Any]
+    document: Document
+    at: str = ""
+
+    def number(self, name: str) -> float | None:
+        """A finite number."""
+        value = self.value.get(name)
+        if value is None or (_is_number(value) and math.isfinite(value)):
+            return value
+        raise self.wrong(name, "not a number")
+
+    def count(self, name: str) -> int:
+        """A whole number from 0 on."""
+        value = self.value.get(name)
+        if value is None:
+            return 0
+        if not _is_number(value) or value < 0 or value != int(value):
+            raise self.wrong(name, "not a whole number from 0 on")
+        return int(value)
+
+    def text(self, name: str) -> str:
+        value = self.value.get(name)
+        if value is None or isinstance(value, str):
+            return value or ""
+        raise self.wrong(name, "not a text")
+
+    def name(self, name: str) -> str:
+        """A text, or a whole number as text, as ids are written either way."""
+        value = self.value.get(name)
+        return str(value) if isinstance(value, int) else self.text(name)
+
+    def moment(self, name: str) -> float | None:
+        """Seconds since 1970, from such a number or from ISO 8601; without a zone it is UTC."""
+        value = self.value.get(name)
+        if not isinstance(value, str):
+            return self.number(name)
+        try:
+            when = datetime.fromisoformat(value)
+        except ValueError:
+            raise self.wrong(name, "not a time as 2026-01-31T12:00:00Z") from None
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+    def child(self, name: str) -> "Record":
+        value = self.value.get(name)
+        if value is None or isinstance(value, dict):
+            return Record(value or {}, self.document, self._way(name))
+        raise self.wrong(name, "not an object")
+
+    def items(self, name: str) -> Sequence[Any]:
+        value = self.value.get(name)
+        if value is None or isinstance(value, list):
+            return value or ()
+        raise self.wrong(name, "not a list")
+
+    def children(self, name: str) -> "list[Record]":
+        """The objects of a list."""
+        return [
+            record_of(item, self.document, f"{self._way(name)}[{number}]")
+            for number, item in enumerate(self.items(name))
+        ]
+
+    def need(self, *names: str) -> None:
+        """Refuse the record if one of these is absent."""
+        for name in names:
+            if self.value.get(name) is None:
+                raise self.bad(name, "is missing")
+
+    def wrong(self, name: str, wanted: str) -> CacheError:
+        shown = repr(self.value.get(name))
+        return self.bad(name, f"is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'}, {wanted}")
+
+    def bad(self, name: str, what: str) -> CacheError:
+        """The error to raise for a field."""
+        return CacheError(
+            Kind.BAD_TRACE, f"{self.document.place}: {self._way(name)} {what}. Repair or remove it"
+        )
+
+    def _way(self, name: str) -> str:
+        return f"{self.at}.{name}" if self.at else name
+
+
+def record_of(value: Any, document: Document, at: str = "") -> Record:
+    """Errors: CacheError(BAD_TRACE) if it is no object."""
+    if isinstance(value, dict):
+        return Record(value, document, at)
+    what = f": {at} is" if at else " is"
+    raise CacheError(Kind.BAD_TRACE, f"{document.place}{what} not an object. Repair or remove it")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
