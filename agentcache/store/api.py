@@ -8,8 +8,10 @@ Times are Unix milliseconds of the store's own clock (`TIME` of the server; an i
 seconds. Generations never repeat, across closes, forgotten tombstones, and a store that lost everything:
 `max(last + 1, the store's clock in µs, the highest that any worker reported + 1)`.
 
-Errors, of every call: CacheError(STORE_FAILED) when the store did not answer in time, or is not there. The change may
-or may not have happened: `tag`, `done`, `close` and `receipt` may be sent again and change nothing twice.
+Errors, of every call: CacheError(STORE_FAILED) when the store did not answer in time, is not there, or takes no writes.
+The change may or may not have happened. Sent again a call changes nothing twice, but for a fence of `open`. A call
+whose connection breaks is sent again by the store itself, which `open` and `tag` know and answer as the first time;
+`close` and `sweep` may then have closed what they do not list, and `close` says ALREADY.
 """
 
 from collections.abc import Sequence

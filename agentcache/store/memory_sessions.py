@@ -44,6 +44,8 @@ class MemorySessions:
             verdict, session.generation = OpenVerdict.FENCED, books.issue()
         else:
             verdict = OpenVerdict.UNCHANGED
+        if verdict is not OpenVerdict.UNCHANGED:
+            session.began = ("", TagVerdict.JOINED)
         session.expiring = ""
         if opening.parent and not books.parent(ref, session):
             books.adopt(ref, opening.parent)

@@ -3,7 +3,7 @@
 -- KEYS[1]   the epoch's key, ac:{SHARD}:epoch: it names the shard. All other keys are made from its prefix, and are in
 --           the same slot
 -- ARGV[1]   Unix milliseconds, or '': the server's
--- ARGV[2]   the epoch, where there is none yet
+-- ARGV[2]   a name of this call, the same when it is sent again: the epoch, where there is none yet
 -- ARGV[3]…  a script's own
 --
 -- Put before it: FORMAT of keys and values, and the rules: TTL, REOPEN after, life of a TOMBSTONE, of a request IN_FLIGHT
@@ -40,7 +40,7 @@ else
 end
 
 -- g generation; w worker; m placement; r whether a turn registered there; ttl; u last use; p parent; c on_close;
--- x '', asked or released; b request that began the generation, v how; tool and exp that it waits for
+-- x '', asked or released; b request or call that began the generation, v how; tool and exp that it waits for
 local FIELDS = {'g', 'w', 'm', 'r', 'ttl', 'u', 'p', 'c', 'x', 'b', 'v', 'tool', 'exp'}
 
 local function text(number) return string.format('%.0f', number) end

@@ -1,5 +1,5 @@
 -- uses base
--- Open a session, or find it open.
+-- Open a session, or find it open. The same call once more is answered as it was.
 -- ARGV[3…]  SID, parent, ttl ms ('0': the default), fence ('1'), on_close, limit of the tenant (0: none)
 -- returns    {verdict, generation, open sessions of the tenant}
 local sid, parent, ttl, fence, on_close, limit = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
@@ -11,6 +11,7 @@ local function answer(verdict)
   return {verdict, one and one.g or '0', redis.call('ZCARD', P .. 't:' .. tenant)}
 end
 
+if one and one.b == ARGV[2] then return answer(one.v) end
 if parent ~= '' then
   local why = misfit(parent, sid)
   local has = one and parent_of(one) ~= ''
@@ -31,6 +32,7 @@ elseif one.x ~= '' then
 elseif fence == '1' then
   verdict, one.g = 'fenced', issue()
 end
+if verdict ~= 'unchanged' then one.b, one.v = ARGV[2], verdict end
 one.x = ''
 if parent ~= '' and parent_of(one) == '' then adopt(one, parent) end
 renew(one)

@@ -1,8 +1,8 @@
 """Servers that answer and take no writes: replicas after a fail-over, full ones. They are as good as away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,13 @@ import redis
 from agentcache.embedded import EmbeddedServer, ServerOptions, open_embedded
 from agentcache.errors import CacheError, Kind
 from agentcache.router.fleet import FleetView
-from agentcache.store.api import Opening, OpenVerdict, Store, StoreRules, Use
-from agentcache.store.connect import connect
+from agentcache.store.api import Opening, OpenVerdict, Store, Use
 from agentcache.wire import WorkerLoad
+from tests.addresses import Address, Serve, served_by
 from tests.sessionstores import CLOCK, A, B, card
 
 pytestmark = pytest.mark.asyncio
 NOBODY = ("127.0.0.1", 1)
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[object, object, None]]
 
 
 @pytest.fixture
@@ -32,44 +31,6 @@ def two(tmp_path: Path) -> Iterator[Sequence[EmbeddedServer]]:
 
 def client(server: EmbeddedServer) -> redis.Redis:
     return redis.Redis(unix_socket_path=str(server.socket))
-
-
-@asynccontextmanager
-async def stored(serve: Serve, path: Path) -> AsyncIterator[Store]:
-    """A store whose server is `serve`, for each connection anew."""
-    serving: list[asyncio.Task[None]] = []
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.append(asyncio.ensure_future(serve(reader, writer)))
-
-    server = await asyncio.start_unix_server(accept, path)
-    try:
-        async with aclosing(await connect(f"unix://{path}", StoreRules())) as store:
-            yield store
-    finally:
-        server.close()
-        await asyncio.gather(*serving)
-
-
-class Address:
-    """What a name leads to: connections that are there stay where they are when it changes."""
-
-    def __init__(self, behind: Path) -> None:
-        self.behind = behind
-        self.connections = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        far_reader, far_writer = await asyncio.open_unix_connection(self.behind)
-        await asyncio.gather(_pour(reader, far_writer), _pour(far_reader, writer))
-        for side in (writer, far_writer):
-            await side.wait_closed()
-
-
-async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    while data := await source.read(65536):
-        target.write(data)
-    target.close()
 
 
 async def refusals(store: Store) -> list[str]:
@@ -92,7 +53,7 @@ async def test_after_a_fail_over_the_next_call_goes_to_the_new_master(
     """Nobody closes the connections to the old one, which is a replica now and answers reads for ever."""
     first, second = two
     address = Address(first.socket)
-    async with stored(address.serve, tmp_path / "s") as store:
+    async with served_by(address.serve, tmp_path / "s") as store:
         await store.register(card("w1"))
         assert address.connections == 1
         with client(first) as line:
@@ -112,7 +73,7 @@ async def test_calls_that_meet_the_replica_are_sent_once_more_to_the_new_master(
 ) -> None:
     first, second = two
     address = Address(first.socket)
-    async with stored(address.serve, tmp_path / "s") as store:
+    async with served_by(address.serve, tmp_path / "s") as store:
         await store.open(A, Opening())
         with client(first) as line:
             line.replicaof(*NOBODY)
@@ -128,7 +89,7 @@ async def test_a_store_that_is_full_takes_nobody_for_dead(
     """Heartbeats are writes: without them every worker would look dead while reads are answered."""
     full, _ = two
     fleet = FleetView()
-    async with stored(Address(full.socket).serve, tmp_path / "s") as store:
+    async with served_by(Address(full.socket).serve, tmp_path / "s") as store:
         await store.register(card("w1"))
         await fleet.refresh(store)
         with client(full) as line:
@@ -158,7 +119,7 @@ REFUSALS = (
 @pytest.mark.parametrize("refusal", REFUSALS)
 async def test_whoever_is_no_master_now_is_asked_over_a_new_connection(tmp_path: Path, refusal: str) -> None:
     refusing = [refusal, refusal, refusal]
-    async with stored(saying(refusing), tmp_path / "s") as store:
+    async with served_by(saying(refusing), tmp_path / "s") as store:
         with pytest.raises(CacheError) as refused:
             await store.look(A)
         assert refused.value.kind is Kind.STORE_FAILED
