@@ -19,6 +19,10 @@ WAIT_S: Final = 0.5
 REST_S: Final = 2.0
 """How long a worker that failed to answer is not asked again."""
 CACHE_TOKENS: Final = 4_000_000
+UNANSWERED_S: Final = 60.0
+"""How long a prompt that a worker did not answer for is asked of nobody: it may be the prompt's own doing."""
+UNANSWERED: Final = 1_000
+"""Such prompts that are remembered."""
 _ROUTES: Final = {
     "/v1/completions": ("/tokenize", ("prompt",)),
     "/v1/chat/completions": ("/tokenize", ("messages", "tools", "tool_choice", "chat_template_kwargs")),
@@ -72,7 +76,8 @@ class Tokenizing:
         self._wait_s = wait_s
         self._rests_until: dict[str, int] = {}
         self._known: OrderedDict[bytes, array[int]] = OrderedDict()
-        self.remembered_tokens = 0
+        self._silenced_until: OrderedDict[bytes, int] = OrderedDict()
+        self._remembered_tokens = 0
         self.counts = TokenizingCounts()
 
     def rests(self, worker: str) -> bool:
@@ -82,7 +87,8 @@ class Tokenizing:
     async def tokens(self, view: WorkerView, route: str, fields: Fields) -> "array[int]":
         """The prompt's tokens as this worker would compute them; none when nobody can say.
 
-        Nobody is asked about a prompt of fewer bytes than the worker's chunk has tokens: no such prompt is kept.
+        Nobody is asked about a prompt of fewer bytes than the worker's chunk has tokens: no such prompt is kept. Nor
+        about one that cannot fit its context, which the worker refuses in a moment, or that lately kept one silent.
 
         Cost  nothing for a prompt of tokens or one asked before; else a call, of `wait_s` at most
         """
@@ -91,40 +97,58 @@ class Tokenizing:
             return given
         path, names = _ROUTES.get(route, ("", ()))
         body = _written({name: fields.values[name] for name in names if fields.has(name)})
-        if len(body) <= (view.card.grid_tokens if view.card else 0):
+        if not _is_worth_asking(view, len(body)):
             return array("I")
         name = hashlib.sha256(f"{view.models}\n{path}\n".encode() + body).digest()
         if name in self._known:
             self.counts.from_cache += 1
             self._known.move_to_end(name)
             return self._known[name]
-        found = await self._asked(view, path, body)
+        if self._clock.now_ns() < self._silenced_until.get(name, 0):
+            return array("I")
+        found = await self._asked(view, path, body, name)
         self._remember(name, found)
         return found
 
-    async def _asked(self, view: WorkerView, path: str, body: bytes) -> "array[int]":
+    async def _asked(self, view: WorkerView, path: str, body: bytes, name: bytes) -> "array[int]":
         self.counts.asked += 1
         try:
             async with asyncio.timeout(self._wait_s):
-                answer = await self._post(f"{view.url}{path}", body, self._headers, self._wait_s)
+                answer = await self._post(f"{view.url}{path}", body, self._headers, 2 * self._wait_s)
             if answer.status == 200:
                 return array("I", msgspec.json.decode(answer.body, type=_Tokenized).tokens)
             if answer.status < 500 and answer.status not in (401, 404):
                 return array("I")  # this prompt is wrong, not the worker
-        except (CacheError, TimeoutError, msgspec.DecodeError, OverflowError):
+        except TimeoutError:
+            self._silences(name)
+        except (CacheError, msgspec.DecodeError, OverflowError):
             pass
         self.counts.failed += 1
         self._rests_until[view.id] = self._clock.now_ns() + int(REST_S * 1e9)
         return array("I")
 
+    def _silences(self, name: bytes) -> None:
+        self._silenced_until[name] = self._clock.now_ns() + int(UNANSWERED_S * 1e9)
+        self._silenced_until.move_to_end(name)
+        if len(self._silenced_until) > UNANSWERED:
+            self._silenced_until.popitem(last=False)
+
     def _remember(self, name: bytes, tokens: "array[int]") -> None:
         if name in self._known or not 0 < len(tokens) <= CACHE_TOKENS:
             return
         self._known[name] = tokens
-        self.remembered_tokens += len(tokens)
-        while self.remembered_tokens > CACHE_TOKENS:
+        self._remembered_tokens += len(tokens)
+        while self._remembered_tokens > CACHE_TOKENS:
             _, oldest = self._known.popitem(last=False)
-            self.remembered_tokens -= len(oldest)
+            self._remembered_tokens -= len(oldest)
+
+
+def _is_worth_asking(view: WorkerView, size_bytes: int) -> bool:
+    """Whether a worker may have something of a prompt that long."""
+    card = view.card
+    if not card:
+        return size_bytes > 0
+    return size_bytes > card.grid_tokens and not 0 < card.prompt_bytes_max < size_bytes
 
 
 def _written(asked: Mapping[str, object]) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from agentcache.clock import ManualClock
 from agentcache.errors import CacheError, Kind
 from agentcache.router import tokenizing
-from agentcache.router.tokenizing import REST_S, Tokenizing
+from agentcache.router.tokenizing import REST_S, UNANSWERED_S, Tokenizing
 from agentcache.web.fields import Fields
 from tests.fleets import card_of, view_of
 
@@ -85,7 +85,7 @@ async def test_other_routes_are_asked_for_in_their_own_shape(route: str, body: d
 async def test_one_prompt_asked_by_many_at_once_is_kept_once() -> None:
     ask = asking(Asked())
     await asyncio.gather(*(ask.tokens(VIEW, CHAT, HELLO) for _ in range(20)))
-    assert len(await ask.tokens(VIEW, CHAT, HELLO)) == ask.remembered_tokens == 3
+    assert len(await ask.tokens(VIEW, CHAT, HELLO)) == 3
 
 
 @pytest.mark.asyncio
@@ -138,6 +138,35 @@ async def test_a_prompt_shorter_than_a_chunk_is_not_asked() -> None:
     assert asked.sent == []
     long = Fields({"messages": [{"role": "user", "content": "hello " * 2000}]})
     assert await asking(asked).tokens(coarse, CHAT, long)
+
+
+@pytest.mark.asyncio
+async def test_a_prompt_that_cannot_fit_is_not_asked() -> None:
+    """It would keep the worker busy to be refused."""
+    asked, hello = Asked(), {"messages": [{"role": "user", "content": "hello"}]}
+    size = len(json.dumps(hello, separators=(",", ":")))
+    for limit, questions in ((size - 1, 0), (size, 1), (0, 1)):
+        asked.sent.clear()
+        view = view_of("a", card=card_of("a", prompt_bytes_max=limit))
+        await asking(asked).tokens(view, CHAT, Fields(hello))
+        assert len(asked.sent) == questions
+
+
+@pytest.mark.parametrize("fault", ["down", "hung"])
+@pytest.mark.asyncio
+async def test_a_prompt_that_silenced_a_worker_is_asked_of_no_other_for_a_while(fault: str) -> None:
+    """Of one whose worker is only gone others are asked."""
+    asked = Asked()
+    asked.down, asked.hung = fault == "down", fault == "hung"
+    clock = ManualClock()
+    ask = asking(asked, clock, wait_s=0.01)
+    assert not await ask.tokens(VIEW, CHAT, HELLO)
+    asked.down = asked.hung = False
+    other = view_of("b", card=card_of("b"))
+    assert bool(await ask.tokens(other, CHAT, HELLO)) == (fault == "down")
+    assert await ask.tokens(other, TEXT, Fields({"prompt": "another one"}))
+    clock.advance(int(UNANSWERED_S * 1e9))
+    assert await ask.tokens(other, CHAT, HELLO)
 
 
 @pytest.mark.parametrize("fault", ["down", "hung", "500", "401", "404", "shape"])
