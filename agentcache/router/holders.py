@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 from urllib.parse import quote
 
@@ -21,6 +23,11 @@ from agentcache.wire import HeldPart
 Get = Callable[[str, Mapping[str, str], float], Awaitable[Reply]]
 """URL, headers and a time limit in seconds → the answer. Errors: CacheError(UPSTREAM_FAILED)."""
 ASK_S: Final = 1.0
+"""For one answer."""
+ALL_S: Final = 2.0
+"""For all answers about one family."""
+AT_ONCE: Final = 8
+"""Questions to one worker at a time."""
 _FOUND, _UNKNOWN = 200, 404
 
 
@@ -44,26 +51,52 @@ class Asked:
 
 
 class Holders:
-    """Asks workers with the operator's token `bearer`. No answer in time is an answer too."""
+    """Asks workers with the operator's token `bearer`. No answer in time is an answer too.
 
-    def __init__(self, find: Find, get: Get, bearer: str) -> None:
+    Each worker gets a few questions at a time, and whoever asks for many sessions waits `all_s` for all of them.
+    """
+
+    def __init__(self, find: Find, get: Get, bearer: str, all_s: float = ALL_S) -> None:
         self._find = find
         self._get = get
         self._headers = {"authorization": f"Bearer {bearer}"}
+        self._all_s = all_s
 
     async def ask(self, ref: SessionRef, workers: tuple[str, ...]) -> tuple[Asked, ...]:
         """What each of these workers has of a session; all at once, each for at most `ASK_S`."""
-        return tuple(await asyncio.gather(*(self._ask(ref, worker) for worker in workers)))
+        (asked,) = await self.ask_all([(ref, workers)])
+        return asked
 
-    async def _ask(self, ref: SessionRef, worker: str) -> Asked:
+    async def ask_all(
+        self, sessions: Sequence[tuple[SessionRef, tuple[str, ...]]]
+    ) -> list[tuple[Asked, ...]]:
+        """What workers have of sessions, for each in turn."""
+        until_s = asyncio.get_running_loop().time() + self._all_s
+        turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
+
+        async def asked(ref: SessionRef, worker: str) -> Asked:
+            async with turns[worker]:
+                left_s = until_s - asyncio.get_running_loop().time()
+                return await self._ask(ref, worker, min(ASK_S, left_s))
+
+        answers = iter(
+            await asyncio.gather(*(asked(ref, worker) for ref, workers in sessions for worker in workers))
+        )
+        return [tuple(islice(answers, len(workers))) for _, workers in sessions]
+
+    async def _ask(self, ref: SessionRef, worker: str, wait_s: float) -> Asked:
         view = self._find(worker)
         if not view:
             return Asked(worker, HolderView(), "no worker has this name now")
         if view.kind != OURS:
             return Asked(worker, HolderView(), "it does not say what it holds")
+        if not view.alive:
+            return Asked(worker, HolderView(), "it is not alive")
+        if wait_s <= 0:
+            return Asked(worker, HolderView(), "not asked: there was no time left")
         named = quote(scoped(ref.tenant, SessionId(ref.session)), safe="")
         try:
-            reply = await self._get(f"{view.url}/v1/sessions/{named}", self._headers, ASK_S)
+            reply = await self._get(f"{view.url}/v1/sessions/{named}", self._headers, wait_s)
         except CacheError as error:
             return Asked(worker, HolderView(), error.message)
         if reply.status == _UNKNOWN:

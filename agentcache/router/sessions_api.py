@@ -30,7 +30,7 @@ from agentcache.store.api import (
     SessionRef,
 )
 from agentcache.types import ReleaseMode, SessionId, SessionState
-from agentcache.web.body import parse_object, read_body
+from agentcache.web.body import parse_object, read_body, unless_gone
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RequestHeaders
 from agentcache.web.naming import named_id, read_generation
@@ -40,6 +40,8 @@ from agentcache.web.status import error_answer, error_headers, refuse
 
 PAGE: Final = 100
 MAX_PAGE: Final = 1000
+MAX_SHOWN: Final = 1000
+"""Sessions of a family that a preview asks for."""
 MIN_TTL_S: Final = 0.001
 MAX_S: Final = 1e9
 MAX_TOOL_BYTES: Final = 256
@@ -121,7 +123,7 @@ class SessionsApi:
         ref, query = _path_ref(self._tenant(request), request), read_query(request)
         asked = _Close(_fence(request, query.get("generation", "")), _mode(query), _alone(query))
         if asked.mode == ReleaseMode.PREVIEW:
-            return await self._preview(ref, asked)
+            return await unless_gone(request.receive, self._preview(ref, asked))
         if asked.alone and (await self._known(ref)).children:
             raise refuse(
                 "a session is closed with its descendants; close these first, or leave subtree out", "subtree"
@@ -201,13 +203,18 @@ class SessionsApi:
         return json_response(200, closed_json(ref.session, answer, asked.mode))
 
     async def _preview(self, ref: SessionRef, asked: _Close) -> Response:
-        """What a close would let go of. Cost: a call to every holder; with descendants the tenant's whole list."""
+        """What a close would let go of, of at most `MAX_SHOWN` sessions.
+
+        Cost: a call to every holder; with descendants the tenant's whole list.
+        """
         record = await self._known(ref)
         if asked.generation not in (None, record.generation):
             raise _stale(record.generation)
         family = await self._descendants(record) if record.children and not asked.alone else ()
-        said = [preview_json(one, await self._holders.ask(one.ref, one.holders)) for one in (record, *family)]
-        return json_response(200, {**said[0], "children": said[1:], "more": False})
+        shown = (record, *family)[:MAX_SHOWN]
+        answers = await self._holders.ask_all([(one.ref, one.holders) for one in shown])
+        own, *below = [preview_json(one, said) for one, said in zip(shown, answers, strict=True)]
+        return json_response(200, {**own, "children": below, "more": len(family) >= len(shown)})
 
     async def _descendants(self, root: SessionRecord) -> tuple[SessionRecord, ...]:
         """Those of an open session, parents first."""
