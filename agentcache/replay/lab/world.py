@@ -68,7 +68,7 @@ class World:
         self._head: PagedCall | None = None
         self._busy = False
         self._passed = 0
-        self._children = _children(script.workload.sessions)
+        self._children = children(script.workload.sessions)
         self.replayed: list[Replayed] = []
 
     def run(self) -> list[Replayed]:
@@ -160,12 +160,12 @@ def _key(call: PagedCall) -> tuple[int, int]:
     return call.session, call.turn
 
 
-def _children(sessions: Sequence[PagedSession]) -> dict[tuple[int, int], list[PagedSession]]:
+def children(sessions: Sequence[PagedSession]) -> dict[tuple[int, int], list[PagedSession]]:
     """Who begins at the end of which call: below a parent, after as many of its calls as had ended."""
-    children: dict[tuple[int, int], list[PagedSession]] = {}
+    begin: dict[tuple[int, int], list[PagedSession]] = {}
     for session in sessions:
         if session.parent >= 0:
             last = len(sessions[session.parent].calls)
             at = (session.parent, min(max(session.after_call, 1), last) - 1)
-            children.setdefault(at, []).append(session)
-    return children
+            begin.setdefault(at, []).append(session)
+    return begin
