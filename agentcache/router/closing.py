@@ -157,7 +157,6 @@ class Closer:
         """One look into the stream of receipts; the next one begins after what this one took, in a new store at its
         beginning."""
         if await self._reclosing.lost():
-            structlog.get_logger().warning("store_started_anew")
             self._after = ""
         await self._reclosing.catch_up()
         for place, receipt in await self._store.receipts(self._router_id, self._after, READ_S):

@@ -33,11 +33,13 @@ class RedisFleet:
         self.calls = calls
         self._alive_ms = rules.worker_s * 1000
         self._unreadable: set[str] = set()
+        self._prepared: list[tuple[str, int]] = []
 
     async def prepare(self) -> str:
-        await self._check_server()
+        if not self._prepared:
+            await self._check_server()
         answers = await self.calls.ask_all("prepare")
-        for known, _ in answers:
+        for known, *_ in answers:
             if known != self.calls.format:
                 raise CacheError(
                     Kind.BAD_CONFIG,
@@ -46,7 +48,13 @@ class RedisFleet:
                     found=known,
                     ours=self.calls.format,
                 )
-        return self.calls.epochs([epoch for _, epoch in answers])
+        before, self._prepared = self._prepared, [(epoch, int(count)) for _, epoch, count, _ in answers]
+        shards = zip(answers, before, strict=False)
+        anew = [(int(kept), count) for (_, epoch, _, kept), (known, count) in shards if epoch != known]
+        if anew:
+            self._tell_anew(lost=any(kept < count for kept, count in anew))
+            await self._check_server()
+        return self.calls.epochs([epoch for _, epoch, *_ in answers])
 
     async def forget(self) -> None:
         with self.calls.refusing():
@@ -111,6 +119,19 @@ class RedisFleet:
             for shard, place in enumerate(places)
         )
         return _receipts(await asyncio.gather(*asked), places)
+
+    def _tell_anew(self, lost: bool) -> None:
+        store = self.calls.line.address
+        if lost:
+            log.warning(
+                "store_lost_data", store=store, what="workers tell what they have: what is open comes back"
+            )
+        else:
+            log.info(
+                "store_restarted",
+                store=store,
+                what="it has what it had at our last look, about a second before",
+            )
 
     async def _check_server(self) -> None:
         """Refuse a server that no store can use. Errors: BAD_CONFIG."""

@@ -13,6 +13,7 @@
 -- Keys, after the prefix. SID is TENANT/SESSION (a tenant has no slash).
 --   format, epoch, gen, swept, looked, run   strings; gen is the last generation, swept and looked when a router last
 --                         swept and asked for the workers (ms), run the start of the server that a router last saw
+--   asked, kept           strings; how often routers looked for its start, and how often before the last one
 --   s:SID                 hash, an open session: FIELDS, and h:WORKER = incarnation for each holder
 --   f:SID                 zset, its requests in flight: id -> until when it counts, ms
 --   c:SID                 zset, its children: SID -> order
