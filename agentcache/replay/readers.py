@@ -11,6 +11,7 @@ from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.formats.miniswe import MiniSweReader
+from agentcache.replay.formats.weka import WekaReader
 from agentcache.replay.sources import Document, Source, sources
 from agentcache.replay.trace import Session
 
@@ -33,7 +34,7 @@ class Reader(Protocol):
     def sessions(self, files: Iterable[Source]) -> Iterator[Session]: ...
 
 
-READERS: tuple[Reader, ...] = (MiniSweReader(),)
+READERS: tuple[Reader, ...] = (WekaReader(), MiniSweReader())
 
 
 @dataclass(frozen=True, slots=True)

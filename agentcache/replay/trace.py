@@ -45,6 +45,8 @@ class Facts:
 
     Units  `api_s`: seconds from sending to the end of the answer; tokens are the provider's
            `cached_tokens`: what the provider says that it had of the prompt
+           `finish`: why the answer ended, as OpenAI's API says it: stop, tool_calls, length
+           `tools`: name of each tool that the answer calls, and the seconds that it took
     """
 
     gap: Gap = Gap()

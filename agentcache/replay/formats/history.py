@@ -16,6 +16,14 @@ def shared(before: Sequence[Any], after: Sequence[Any]) -> int:
     return min(len(before), len(after))
 
 
+_FINISHES = {"tool_use": "tool_calls", "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
+
+
+def finish_of(stop_reason: str) -> str:
+    """Anthropic's reason to stop in OpenAI's words, which is how `Facts.finish` has them."""
+    return _FINISHES.get(stop_reason, stop_reason)
+
+
 def whole(text: str) -> str:
     """The text with half surrogate pairs, which no JSON over HTTP can carry, replaced by U+FFFD."""
     if any("\ud800" <= character <= "\udfff" for character in text):
