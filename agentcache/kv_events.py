@@ -5,7 +5,7 @@ with its name in `type`. The incarnation of the worker stands in the topic: read
 fourth element.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,11 +75,6 @@ class Decoded:
 def encode_batch(batch: Batch) -> bytes:
     """The payload of one message."""
     return msgspec.msgpack.encode(batch)
-
-
-def encode_events(ts: float, events: Iterable[BlockEvent]) -> bytes:
-    """The payload of a long message, event by event: others get their turn, one event at a time is spread out."""
-    return msgspec.msgpack.encode([ts, [msgspec.Raw(msgspec.msgpack.encode(event)) for event in events], 0])
 
 
 def decode_batch(payload: bytes) -> Decoded:

@@ -21,13 +21,13 @@ from agentcache.kv_events import (
     Groups,
     component_card,
     encode_batch,
-    encode_events,
     pack_seq,
     topic_of,
 )
 from agentcache.types import ComponentSpec, Event
 from agentcache.worker.kv_handover import Handover
 from agentcache.worker.kv_mirror import Mirror
+from agentcache.worker.kv_parts import in_parts
 from agentcache.worker.kv_replay import Journal, Replays
 from agentcache.worker.kv_sockets import EventSockets, open_sockets, publishes
 
@@ -207,5 +207,5 @@ class KvPublisher:
         self._sockets.events.send_multipart([self._topic, pack_seq(seq), payload])
         self._counted += len(told)
 
-    def _snapshot(self) -> bytes:
-        return encode_events(self._now_s(), self._mirror.snapshot())
+    def _snapshot(self, most: int) -> tuple[bytes, ...]:
+        return in_parts(self._now_s(), self._mirror.snapshot(), most)

@@ -1,8 +1,8 @@
 """What late readers are told: the last batches, or all that is there."""
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import zmq
@@ -48,26 +48,28 @@ class Journal:
 
 @dataclass(slots=True)
 class _Reader:
-    """One who asked for a replay: the next number for it, and when it last took something."""
+    """One who asked for a replay: the next number for it, when it last took something, and what it has not got yet of
+    a snapshot."""
 
     next_seq: int
     since_ns: int
+    parts: deque[tuple[int, bytes]] = field(default_factory=deque)
 
 
 class Replays:
     """Answers `start sequence` with every batch from there on and an end marker, as fast as each reader takes them.
 
-    A start that is not in the journal any more, or never was, is answered by one batch that clears and then tells of
-    everything; it has the number of the last batch that it includes. So is one of another incarnation, where the
-    request names the topic that it has followed (a frame that only ours know). Who takes nothing for five seconds is
-    left.
+    A start that is not in the journal any more, or never was, is answered by batches that clear and then tell of
+    everything; they have the last numbers up to that of the last batch that they include. So is one of another
+    incarnation, where the request names the topic that it has followed (a frame that only ours know). Who takes nothing
+    for five seconds is left.
     """
 
     def __init__(
         self,
         router: "zmq.Socket[bytes]",
         journal: Journal,
-        snapshot: Callable[[], bytes],
+        snapshot: Callable[[int], Sequence[bytes]],
         topic: bytes,
         clock: Clock,
     ) -> None:
@@ -77,7 +79,7 @@ class Replays:
         self._topic = topic
         self._clock = clock
         self._readers: dict[bytes, _Reader] = {}
-        self._kept: tuple[int, bytes] = (END_SEQ, b"")
+        self._kept: tuple[int, Sequence[bytes]] = (END_SEQ, ())
         self.asked = 0
         self.snapshots = 0
 
@@ -112,12 +114,12 @@ class Replays:
             if not self._serve(identity, reader, now_ns) or now_ns - reader.since_ns > PATIENCE_NS:
                 del self._readers[identity]
         if not self._readers:
-            self._kept = (END_SEQ, b"")
+            self._kept = (END_SEQ, ())
 
     def _serve(self, identity: bytes, reader: _Reader, now_ns: int) -> bool:
         """False: it has got everything, or is gone."""
         for _ in range(BURST):
-            topic, seq, payload = self._next(reader.next_seq)
+            topic, seq, payload = self._next(reader)
             try:
                 self._router.send_multipart([identity, b"", topic, pack_seq(seq), payload], zmq.NOBLOCK)
             except zmq.Again:
@@ -126,17 +128,23 @@ class Replays:
                 return False
             if seq == END_SEQ:
                 return False
+            if reader.parts:
+                reader.parts.popleft()
             reader.next_seq, reader.since_ns = seq + 1, now_ns
-            self.snapshots += payload is self._kept[1]
         return True
 
-    def _next(self, seq: int) -> tuple[bytes, int, bytes]:
-        journal = self._journal
+    def _next(self, reader: _Reader) -> tuple[bytes, int, bytes]:
+        journal, seq = self._journal, reader.next_seq
+        if reader.parts:
+            return self._topic, *reader.parts[0]
         if seq == journal.next_seq:
             return b"", END_SEQ, b""
         if journal.first_seq <= seq < journal.next_seq:
             return self._topic, seq, journal[seq]
         last = journal.next_seq - 1
         if self._kept[0] != last:
-            self._kept = (last, self._snapshot())
-        return self._topic, last, self._kept[1]
+            self._kept = (last, self._snapshot(journal.next_seq))
+        parts = self._kept[1]
+        reader.parts.extend(enumerate(parts, journal.next_seq - len(parts)))
+        self.snapshots += 1
+        return self._topic, *reader.parts[0]

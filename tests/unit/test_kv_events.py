@@ -17,7 +17,6 @@ from agentcache.kv_events import (
     component_card,
     decode_batch,
     encode_batch,
-    encode_events,
     hash_bytes,
     incarnation_of,
     pack_seq,
@@ -134,11 +133,6 @@ def test_what_is_encoded_is_decoded(event: BlockEvent) -> None:
     batch = Batch(1.5, [event], None)
     decoded = decode_batch(encode_batch(batch))
     assert (decoded.batch, decoded.ignored) == (batch, 0)
-
-
-def test_event_by_event_is_the_same() -> None:
-    events: list[BlockEvent] = [AllBlocksCleared(), STORED, BlockRemoved([ONE], "GPU", 1)]
-    assert encode_events(1.5, iter(events)) == encode_batch(Batch(1.5, events))
 
 
 def test_maps_of_both_engines() -> None:

@@ -55,7 +55,7 @@ class Desk:
 
 
 @contextmanager
-def desk(batches: int = 0, keep: int = 1000) -> Iterator[Desk]:
+def desk(batches: int = 0, keep: int = 1000, parts: int = 1) -> Iterator[Desk]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = context.socket(zmq.ROUTER)
     router.set(zmq.SNDHWM, 2)
@@ -67,9 +67,10 @@ def desk(batches: int = 0, keep: int = 1000) -> Iterator[Desk]:
     for _ in range(batches):
         journal.add(bytes(LARGE))
 
-    def snapshot() -> bytes:
+    def snapshot(most: int) -> list[bytes]:
+        assert most == journal.next_seq
         taken.append(journal.next_seq)
-        return encode_batch(Batch(0.0, [AllBlocksCleared()]))
+        return [encode_batch(Batch(0.0, [AllBlocksCleared()])), *[bytes(LARGE)] * (parts - 1)]
 
     try:
         yield Desk(context, router, Replays(router, journal, snapshot, b"t", clock), journal, clock, taken)
@@ -140,6 +141,28 @@ def test_one_snapshot_serves_all_who_want_it_now() -> None:
         at.asked(readers[0], 0)
         assert [*at.read(readers[0])] == [2]
         assert at.taken == [3, 3]  # it is not kept for nobody
+
+
+def test_the_parts_of_a_snapshot_are_of_one_moment_whatever_is_told_between_them() -> None:
+    with desk(batches=30, keep=1, parts=20) as at:
+        slow = at.reader()
+        at.asked(slow, 0)
+        at.replays.pump()
+        assert at.replays.busy
+        at.journal.add(b"")
+        assert [*at.read(slow)] == [*range(10, 31)]
+        assert (at.taken, at.replays.snapshots) == ([30], 1)
+
+
+def test_a_snapshot_for_who_fell_behind_between_its_parts_is_another_one() -> None:
+    with desk(batches=30, keep=1, parts=20) as at:
+        slow = at.reader()
+        at.asked(slow, 0)
+        at.replays.pump()
+        for _ in range(5):
+            at.journal.add(b"")
+        assert [*at.read(slow)] == [*range(10, 30), *range(15, 35)]
+        assert at.taken == [30, 35]
 
 
 def test_there_are_only_so_many_readers() -> None:
