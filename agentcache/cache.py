@@ -24,7 +24,7 @@ from agentcache.keys import Key, Namespace, PathNames
 from agentcache.pools.api import Pool
 from agentcache.prefetch import DEFAULT_RULES, PrefetchRules
 from agentcache.session_calls import SessionCalls
-from agentcache.sessions import NOTHING_TOLD, Opened, SessionRegistry, Ticket
+from agentcache.sessions import Opened, SessionRegistry, Ticket
 from agentcache.stats import CachedTokens, CacheStats, Stats
 from agentcache.tiering import Tiering
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
@@ -44,7 +44,7 @@ from agentcache.types import (
     Tokens,
     Turn,
 )
-from agentcache.waits import Told
+from agentcache.waits import NOTHING_TOLD, Told
 
 __all__ = [
     "ActiveTurn",
@@ -109,6 +109,14 @@ class UnifiedRadixCache(SessionCalls):
         """Let go of a request that never began. Errors: LEASE_REUSED."""
         self._sessions.leave(ticket, self._clock.now_ns())
         self.tiers.dismiss(ticket)
+        _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
+
+    def expects(self, ticket: Ticket, start_ns: int) -> None:
+        """A queued request is expected to begin at `start_ns` of the clock, rather than in order of arrival.
+
+        Errors  LEASE_REUSED unless it is queued
+        """
+        self._sessions.expects(ticket, start_ns)
         _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
 
     def peek(self, prompt: Prompt) -> int:

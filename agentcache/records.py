@@ -18,7 +18,7 @@ from typing import Final
 
 from agentcache.stats import SessionCounts
 from agentcache.types import ReleaseMode, SessionId, SessionState
-from agentcache.waits import Away, Told
+from agentcache.waits import NOTHING_TOLD, Away, Told, WaitKind
 
 NEVER_NS: Final = -(2**62)
 AWAY: Final = SessionState.NONE
@@ -39,11 +39,23 @@ class SessionRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a turn, and what was told with it."""
+class Word:
+    """What was told of a session's next gap, and when: at the end of a turn, or by whoever knew better meanwhile."""
 
     told: Told
     at_ns: int
+
+    def after(self, earlier: "Word") -> "Word":
+        """This word, with what it leaves open as an earlier one had it."""
+        kind, gap_s = self.told.kind, self.told.gap_s
+        if kind is WaitKind.UNKNOWN:
+            kind = earlier.told.kind
+        if gap_s is None and earlier.told.gap_s is not None:
+            gap_s = earlier.told.gap_s - (self.at_ns - earlier.at_ns) / 1e9
+        return Word(Told(kind, gap_s), self.at_ns)
+
+
+NO_WORD: Final = Word(NOTHING_TOLD, 0)
 
 
 @dataclass(slots=True)
@@ -64,10 +76,14 @@ class Paused:
 
 @dataclass(slots=True)
 class Wishes:
-    """What its client said of a session: what a close does that says nothing, and what it waits for."""
+    """What its client said of a session: what a close does that says nothing, and what it waits for.
+
+    `said` is what is known of the gap after the turn that still runs.
+    """
 
     on_close: ReleaseMode = ReleaseMode.RELEASE
     paused: Paused | None = None
+    said: Word = NO_WORD
 
 
 @dataclass(slots=True)
@@ -75,7 +91,8 @@ class SessionRecord:
     """One session. `last` is the highest generation used: `current`, or for an unknown id the floor.
 
     `closed_ns` is when it was closed, or released by a router's order. `ended` is the end of the last turn while it is
-    not known whether a gap follows: another request is queued.
+    not known whether a gap follows: another request is queued. `queued` has the numbers of those that wait, oldest
+    first, and the start that is expected of each, if any.
     """
 
     session: SessionId
@@ -87,9 +104,9 @@ class SessionRecord:
     closed_ns: int = NEVER_NS
     used_ns: int = 0
     parent: SessionId | None = None
-    queued: int = 0
+    queued: dict[int, int | None] = field(default_factory=dict)
     running: int = 0
-    ended: Ended | None = None
+    ended: Word | None = None
     away: Away = field(default_factory=Away)
     placing: Placing = field(default_factory=Placing)
     wishes: Wishes = field(default_factory=Wishes)
@@ -97,7 +114,7 @@ class SessionRecord:
     @property
     def busy(self) -> bool:
         """A request is queued or running."""
-        return self.queued + self.running > 0
+        return bool(self.queued) or self.running > 0
 
     @property
     def known(self) -> bool:

@@ -11,6 +11,7 @@ from agentcache.sessions import Opened, Opening, SessionRegistry
 from agentcache.tiering import Tiering
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.types import Released, ReleaseMode, SessionId
+from agentcache.waits import Told
 
 
 class SessionCalls:
@@ -59,15 +60,26 @@ class SessionCalls:
         return replace(closed, children=tuple(self._close(child, mode) for child in family))
 
     def touch_session(self, session: str, *, generation: int | None = None) -> None:
-        """Renew an open session's lease. Errors: see `SessionRegistry.note`."""
+        """Renew an open session's lease. Errors: see `SessionRegistry.touch`."""
         self.sweep()
-        facts = self._sessions.look(session, generation, self._clock.now_ns())
-        self._sessions.note(session, generation, facts.paused, self._clock.now_ns())
+        self._sessions.touch(session, generation, self._clock.now_ns())
 
     def pause_session(self, session: str, paused: Paused | None, *, generation: int | None = None) -> None:
-        """Note what an open session waits for, None: nothing (any more). It renews its lease. Errors: as a touch."""
+        """Note what an open session waits for, None: nothing (any more). It renews its lease. Errors: as a touch.
+
+        A time that it names moves what the session references in the order of eviction; it holds nothing.
+        """
         self.sweep()
-        self._sessions.note(session, generation, paused, self._clock.now_ns())
+        now = self._clock.now_ns()
+        facts = self._sessions.note(session, generation, paused, now)
+        self._core.expect(facts.session, self._sessions.wait(facts.session), now)
+
+    def tell_session(self, session: SessionId, generation: int, told: Told) -> None:
+        """More is known of the gap that a session is in, or that follows its turn. Ignored if it has moved on."""
+        self.sweep()
+        now = self._clock.now_ns()
+        if self._sessions.tell(session, generation, told, now):
+            self._core.expect(session, self._sessions.wait(session), now)
 
     def session(self, session: str) -> SessionView:
         """One session as it is, with what it references. Errors: BAD_SESSION_ID, SESSION_UNKNOWN."""

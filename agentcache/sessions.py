@@ -10,13 +10,20 @@ from dataclasses import dataclass
 from agentcache.errors import CacheError, Kind
 from agentcache.ids import MAX_SCOPED_BYTES, checked_id
 from agentcache.judging import judge, stale
-from agentcache.records import Ended, Paused, SessionRecord, SessionRecords, SessionRules, Wishes, nanoseconds
+from agentcache.records import (
+    NO_WORD,
+    Paused,
+    SessionRecord,
+    SessionRecords,
+    SessionRules,
+    Wishes,
+    Word,
+    nanoseconds,
+)
 from agentcache.routed import RoutedSessions, adopt_issued
 from agentcache.stats import SessionCounts
 from agentcache.types import ReleaseMode, SessionId, SessionState, SessionTag, Wait, WaitState
-from agentcache.waits import Forecast, Told
-
-NOTHING_TOLD = Told()
+from agentcache.waits import NOTHING_TOLD, Forecast, Told, WaitKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Ticket:
     parent_ignored: bool = False
     arrived_ns: int = 0
     placement: int = 0
+    expected_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ class SessionRegistry:
         """
         if tag is None:
             nobody = Ticket(next(self._sequence), None, 0, SessionState.NONE, registers=False)
-            return self._enqueue(self._nobody, nobody)
+            return _enqueued(self._queued, self._nobody, nobody)
         record = self._records.find(_checked(tag.session))
         suspect_through = self._records.suspect_through(record, now_ns)
         verdict = judge(record, tag, self._rules, now_ns, suspect_through)
@@ -123,7 +131,7 @@ class SessionRegistry:
             self._records.open(record, verdict.opens, now_ns)
         if tag.issued:
             self.routed.tagged(record, tag, verdict, now_ns)
-        ignored = tag.parent is not None and not self._adopt(record, tag)
+        ignored = tag.parent is not None and not _adopt(self._records, record, tag)
         ticket = Ticket(
             number=next(self._sequence),
             session=record.session,
@@ -134,16 +142,20 @@ class SessionRegistry:
             parent_ignored=ignored,
             arrived_ns=now_ns,
             placement=tag.placement,
+            expected_s=tag.expected_s,
         )
-        record.wishes.paused = None
-        self._enqueue(record if record.known else self._nobody, ticket)
+        record.wishes.paused, record.wishes.said = None, NO_WORD
         self._records.touch(record, now_ns)
-        return ticket
+        return _enqueued(self._queued, record if record.known else self._nobody, ticket)
+
+    def expects(self, ticket: Ticket, start_ns: int) -> None:
+        """A queued request is expected to begin at `start_ns`. Errors: LEASE_REUSED unless it is queued."""
+        _required(self._queued, ticket).queued[ticket.number] = start_ns
 
     def begin(self, ticket: Ticket, now_ns: int) -> int:
         """Admit a queued request and answer its start_seq. Errors: LEASE_REUSED unless it is queued."""
         record = _taken(self._queued, ticket)
-        record.queued -= 1
+        del record.queued[ticket.number]
         record.running += 1
         record.ended = None
         self._forecast.returned(record.away, ticket.arrived_ns)
@@ -158,18 +170,21 @@ class SessionRegistry:
         Errors  LEASE_REUSED unless it is queued
         """
         record = _taken(self._queued, ticket)
-        record.queued -= 1
+        del record.queued[ticket.number]
         _rest(record, self._forecast)
         self._records.touch(record, now_ns)
 
     def complete(self, ticket: Ticket, now_ns: int, told: Told = NOTHING_TOLD) -> Completion:
         """End a running request. It registers iff its generation = current > closed_through, and was not released.
 
+        Where `told` names no time until the next request, the request's own word counts.
+
         Errors  LEASE_REUSED unless it is running
         """
         record = _taken(self._running, ticket)
         record.running -= 1
-        record.ended = Ended(told, now_ns)
+        own = Word(Told(gap_s=ticket.expected_s or None), now_ns)
+        record.ended = Word(told, now_ns).after(own)
         _rest(record, self._forecast)
         self._records.touch(record, now_ns)
         live = ticket.generation == record.current > record.closed_through
@@ -177,11 +192,11 @@ class SessionRegistry:
         return Completion(ticket.registers and live, next(self._sequence))
 
     def wait(self, session: SessionId) -> Wait:
-        """What a session is doing: queued before running, running before idle. Cost O(queued requests)."""
+        """What a session is doing: queued before running, running before idle. Cost O(its own queued requests)."""
         record = self._records.find(session)
         if record.queued:
-            seq = next(number for number, waiting in self._queued.items() if waiting is record)
-            return Wait(WaitState.PENDING, seq=seq)
+            starts = [start_ns for start_ns in record.queued.values() if start_ns is not None]
+            return Wait(WaitState.PENDING, seq=next(iter(record.queued)), eta_ns=min(starts, default=None))
         if record.running:
             return Wait(WaitState.RUNNING, record.away.since_ns)
         return record.away.wait()
@@ -202,7 +217,7 @@ class SessionRegistry:
             raise CacheError(Kind.BAD_REQUEST, "ttl_s is a positive number of seconds", ttl_s=ttl_s)
         created = record.state is not SessionState.OPEN
         if created:
-            kin = record.parent if parent is None else self._checked_parent(record.session, parent)
+            kin = record.parent if parent is None else _checked_parent(self._records, record.session, parent)
             self._records.link(record, kin)
             record.ttl_ns = nanoseconds(ttl_s or self._rules.ttl_s)
             record.wishes = Wishes(opening.on_close)
@@ -222,18 +237,43 @@ class SessionRegistry:
             self._records.close(record, now_ns)
         return _facts(record, now_ns)
 
-    def note(self, session: str, generation: int | None, paused: Paused | None, now_ns: int) -> SessionFacts:
-        """Renew the lease of an open session, and note what it waits for until its next request.
-
-        Errors  as `close`, and SESSION_CLOSED for one that is not open
-        """
+    def touch(self, session: str, generation: int | None, now_ns: int) -> SessionFacts:
+        """Renew the lease of an open session. Errors: as `close`, and SESSION_CLOSED for one that is not open."""
         record = self._named(session, generation)
         if record.state is not SessionState.OPEN:
             said = "the session is closed, or has idled out; open it again"
             raise CacheError(Kind.SESSION_CLOSED, said, session=session)
-        record.wishes.paused = paused
         self._records.touch(record, now_ns)
         return _facts(record, now_ns)
+
+    def note(self, session: str, generation: int | None, paused: Paused | None, now_ns: int) -> SessionFacts:
+        """Note what an open session waits for until its next request, None: nothing any more. It renews the lease.
+
+        A time that it names counts from now. Errors: as `touch`
+        """
+        facts = self.touch(session, generation, now_ns)
+        record = self._records.find(facts.session)
+        record.wishes.paused = paused
+        if paused:
+            self.tell(facts.session, facts.generation, Told(WaitKind.TOOL, paused.expected_s or None), now_ns)
+        else:
+            record.wishes.said = NO_WORD
+            self._forecast.taken_back(record.away)
+        return _facts(record, now_ns)
+
+    def tell(self, session: SessionId, generation: int, told: Told, now_ns: int) -> bool:
+        """More is known of the gap that a session is in, or that follows the turn that runs. Its times count from now.
+
+        False: it is not open, or at another generation by now, and nothing is noted
+        """
+        record = self._records.find(session)
+        if record.state is not SessionState.OPEN or record.current != generation:
+            return False
+        if record.busy:
+            record.wishes.said = Word(told, now_ns).after(record.wishes.said)
+        else:
+            self._forecast.told(record.away, told, now_ns)
+        return True
 
     def look(self, session: str, generation: int | None, now_ns: int) -> SessionFacts:
         """One session as it is. Errors: as `close`."""
@@ -274,41 +314,49 @@ class SessionRegistry:
             raise stale(record, generation)
         return record
 
-    def _adopt(self, record: SessionRecord, tag: SessionTag) -> bool:
-        """Take the parent that a tag names, once. False: ignored."""
-        parent = tag.parent or ""
-        if tag.issued:
-            return adopt_issued(self._records, record, SessionId(parent))
-        if record.state is not SessionState.OPEN or record.parent is not None:
-            return record.parent == parent
-        try:
-            self._records.link(record, self._checked_parent(record.session, parent))
-        except CacheError:
-            return False
-        return True
 
-    def _checked_parent(self, session: SessionId, named: str) -> SessionId:
-        parent = self._records.find(_checked(named))
-        if not parent.known:
-            raise CacheError(Kind.SESSION_UNKNOWN, "no such parent session here", parent=named)
-        if parent.state is SessionState.CLOSED:
-            raise CacheError(Kind.SESSION_CLOSED, "the parent session is closed", parent=named)
-        if session in self._records.ancestors(parent.session):
-            raise CacheError(
-                Kind.BAD_REQUEST, "a session cannot descend from itself", session=session, parent=named
-            )
-        return parent.session
-
-    def _enqueue(self, record: SessionRecord, ticket: Ticket) -> Ticket:
-        record.queued += 1
-        self._queued[ticket.number] = record
-        return ticket
+def _adopt(records: SessionRecords, record: SessionRecord, tag: SessionTag) -> bool:
+    """Take the parent that a tag names, once. False: ignored."""
+    parent = tag.parent or ""
+    if tag.issued:
+        return adopt_issued(records, record, SessionId(parent))
+    if record.state is not SessionState.OPEN or record.parent is not None:
+        return record.parent == parent
+    try:
+        records.link(record, _checked_parent(records, record.session, parent))
+    except CacheError:
+        return False
+    return True
 
 
-def _taken(tickets: dict[int, SessionRecord], ticket: Ticket) -> SessionRecord:
+def _checked_parent(records: SessionRecords, session: SessionId, named: str) -> SessionId:
+    parent = records.find(_checked(named))
+    if not parent.known:
+        raise CacheError(Kind.SESSION_UNKNOWN, "no such parent session here", parent=named)
+    if parent.state is SessionState.CLOSED:
+        raise CacheError(Kind.SESSION_CLOSED, "the parent session is closed", parent=named)
+    if session in records.ancestors(parent.session):
+        raise CacheError(
+            Kind.BAD_REQUEST, "a session cannot descend from itself", session=session, parent=named
+        )
+    return parent.session
+
+
+def _enqueued(queued: dict[int, SessionRecord], record: SessionRecord, ticket: Ticket) -> Ticket:
+    record.queued[ticket.number] = None
+    queued[ticket.number] = record
+    return ticket
+
+
+def _required(tickets: dict[int, SessionRecord], ticket: Ticket) -> SessionRecord:
     if ticket.number not in tickets:
         said = "a ticket is used once: begin and complete, or leave"
         raise CacheError(Kind.LEASE_REUSED, said, ticket=ticket.number)
+    return tickets[ticket.number]
+
+
+def _taken(tickets: dict[int, SessionRecord], ticket: Ticket) -> SessionRecord:
+    _required(tickets, ticket)
     return tickets.pop(ticket.number)
 
 
@@ -316,6 +364,7 @@ def _rest(record: SessionRecord, forecast: Forecast) -> None:
     """With nothing queued or running a session is idle since its last turn's end, unless it is closed or nobody's."""
     if record.state is SessionState.OPEN and not record.busy and record.ended:
         forecast.left(record.away, record.ended.told, record.ended.at_ns)
+        forecast.told(record.away, record.wishes.said.told, record.wishes.said.at_ns)
         record.ended = None
 
 
@@ -326,7 +375,7 @@ def _facts(record: SessionRecord, now_ns: int) -> SessionFacts:
         generation=record.current,
         closed_through=record.closed_through,
         parent=record.parent,
-        queued=record.queued,
+        queued=len(record.queued),
         running=record.running,
         idle_s=0.0 if record.busy else (now_ns - record.used_ns) / 1e9,
         ttl_s=record.ttl_ns / 1e9,

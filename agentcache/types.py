@@ -204,20 +204,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class SessionTag:
-    """What a request says about its session. `generation` is a fence: the caller insists on that one.
-
-    `superseded`: it replaces the branch before it (compaction, edit). `strict`: refused rather than unreferenced.
-    `issued`: a router's, which alone reopens; `placement` counts moves between workers, `epoch` is the store's.
-    """
+    """What a request says about its session. `generation` is a fence: the caller insists on that one."""
 
     session: SessionId
     generation: int | None = None
     parent: SessionId | None = None
-    strict: bool = False
-    superseded: bool = False
-    issued: bool = False
-    placement: int = 0
-    epoch: str = ""
+    strict: bool = False  # refused rather than unreferenced
+    superseded: bool = False  # it replaces the branch before it (compaction, edit)
+    issued: bool = False  # by a router, which alone reopens
+    placement: int = 0  # counts moves between workers
+    epoch: str = ""  # the store's
+    expected_s: float = 0.0  # from the turn's end until the session is back; 0: not said
 
 
 class SessionState(StrEnum):

@@ -1,7 +1,11 @@
-"""How long a session will be away: learned gaps, return rates, and hints that are trusted while they are true.
+"""How long until a session is served again: the one place where waits become numbers.
+
+    idle     `Forecast`: learned gaps, return rates, and hints that are trusted while they are true
+    queued   its place in the queue; under a cache-aware scheduler the start that `Throughput` lets expect
+    running  since when
 
 A gap is the time from the end of a session's last request to its next arrival. Log gaps are what is averaged: gaps are
-spread over many orders of magnitude. The order `ert` turns the forecast into a key (decisions/0009).
+spread over many orders of magnitude. The order `ert` turns all this into keys (decisions/0009, 0016).
 """
 
 import math
@@ -25,6 +29,12 @@ KIND_GAPS, KIND_ENDS = 200, 400
 MISTRUST = 1.5
 """A session's hints count while they are off by less than this in natural logarithm, a factor of 4.5."""
 
+TYPICAL_TOKENS_PER_S = 10_000.0
+"""The prompt tokens that a worker computes in a second, until it has been seen at work; that counts as one second."""
+
+REMEMBERED_NS = 60_000_000_000
+"""How much of the time under pressure a throughput remembers; of more it forgets a half."""
+
 
 class WaitKind(StrEnum):
     """Whom a session waits for."""
@@ -36,10 +46,18 @@ class WaitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a client or an engine says at the end of a turn: whom it waits for, and for how long (seconds)."""
+    """What a client or an engine says of a gap: whom the session waits for, and for how long from now (seconds)."""
 
     kind: WaitKind = WaitKind.UNKNOWN
     gap_s: float | None = None
+
+
+NOTHING_TOLD = Told()
+
+
+def kind_of(reason: str) -> WaitKind:
+    """Whom a session waits for after a turn that ended for this reason, in OpenAI's words."""
+    return {"tool_calls": WaitKind.TOOL, "stop": WaitKind.HUMAN}.get(reason, WaitKind.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -64,16 +82,21 @@ class Away:
     kind: WaitKind = WaitKind.UNKNOWN
     turns: int = 0
     gap_s: float = 0.0  # what this gap is expected to take
-    hint_s: float | None = None
+    hint_s: float = 0.0  # the last that was said of this gap, from its beginning; 0: nothing
+    shortest_s: float = 0.0  # the shortest that was said of it
     habits: dict[WaitKind, Mean] = field(default_factory=dict)  # log gaps
     mistrust: Mean = field(default_factory=lambda: Mean(NEWEST))  # how far its hints were off
 
     def wait(self) -> Wait:
         """The idle session as the order sees it."""
         key_ns = self.since_ns - _nanoseconds(self.gap_s)
-        believed = self.hint_s is not None and self.mistrust.value <= MISTRUST
-        hint_ns = _nanoseconds(self.hint_s or 0) if believed else None
+        hint_ns = _nanoseconds(self.hint_s) if self._believed() else None
         return Wait(WaitState.IDLE, self.since_ns, key_ns, hint_ns)
+
+    def _believed(self) -> bool:
+        """Its hints were true so far, and it has not moved its return further and further away in this gap."""
+        trusted = self.hint_s > 0 and self.mistrust.value <= MISTRUST
+        return trusted and math.log(self.hint_s / self.shortest_s) <= MISTRUST
 
 
 @dataclass(slots=True)
@@ -109,8 +132,8 @@ class Forecast:
             figures.kind_error += SKILL * (abs(figures.mean.value - log_gap) - figures.kind_error)
         figures.mean.add(log_gap)
         habit.add(log_gap)
-        if away.hint_s is not None:
-            away.mistrust.add(abs(log_gap - math.log(away.hint_s)))
+        if said := [hint for hint in (away.shortest_s, away.hint_s) if hint]:
+            away.mistrust.add(max(abs(log_gap - math.log(hint)) for hint in said))
         at = _experience(away.turns)
         figures.returns[at] = min(figures.returns[at] + 1, figures.ends[at])
 
@@ -121,7 +144,8 @@ class Forecast:
         taken as that much longer.
         """
         away.idle, away.since_ns, away.kind, away.turns = True, now_ns, told.kind, away.turns + 1
-        away.hint_s = None if told.gap_s is None else _clamped(told.gap_s)
+        away.hint_s = away.shortest_s = 0.0
+        self._hint(away, told, now_ns)
         figures, habit = self._kinds[told.kind], away.habits.get(told.kind, Mean(NEWEST))
         at = _experience(away.turns)
         figures.ends[at] += 1
@@ -133,6 +157,27 @@ class Forecast:
         rate = (figures.returns[at] + 2) / (figures.ends[at] + 2)
         away.gap_s = _clamped(math.exp(log_gap) / rate)
 
+    def told(self, away: Away, told: Told, now_ns: int) -> None:
+        """More is known of the gap that an idle session is in. What `told` leaves open stays as it was said before."""
+        if not away.idle:
+            return
+        if told.kind not in (away.kind, WaitKind.UNKNOWN):
+            said = away.hint_s, away.shortest_s
+            self.closed(away)  # an end of another kind: it is counted again
+            away.turns -= 1
+            self.left(away, Told(told.kind), away.since_ns)
+            away.hint_s, away.shortest_s = said
+        self._hint(away, told, now_ns)
+
+    def taken_back(self, away: Away) -> None:
+        """Nothing is said of this gap any more; what was said will be held against what it takes."""
+        away.hint_s = 0.0
+
+    def _hint(self, away: Away, told: Told, now_ns: int) -> None:
+        if told.gap_s is not None:
+            away.hint_s = _clamped(told.gap_s + (now_ns - away.since_ns) / 1e9)
+            away.shortest_s = min(away.shortest_s or away.hint_s, away.hint_s)
+
     def closed(self, away: Away) -> None:
         """The session says that it will not come back: that teaches nothing about those that stay away unsaid."""
         if away.idle:
@@ -140,6 +185,38 @@ class Forecast:
             at = _experience(away.turns)
             ends[at] = max(0.0, ends[at] - 1)
             away.idle = False
+
+
+class Throughput:
+    """How fast prompts are computed while others wait for that: a mean that forgets. Time by argument (nanoseconds).
+
+    Whatever holds the queue up counts: tokens of answers, seats that are taken, tiers that are slow.
+    """
+
+    def __init__(self, tokens_per_s: float = TYPICAL_TOKENS_PER_S) -> None:
+        """`tokens_per_s` is what is expected, or known: without a `read` it stays."""
+        self._tokens, self._spent_ns = tokens_per_s, 1e9
+        self._last: tuple[int, int] = (0, 0)
+        self._pressed = False
+
+    def read(self, tokens_total: int, now_ns: int, others_wait: bool) -> None:
+        """Read the count of all prompt tokens computed so far. Those since a reading when others waited are learned."""
+        if self._pressed:
+            self._tokens += tokens_total - self._last[0]
+            self._spent_ns += now_ns - self._last[1]
+            if self._spent_ns > REMEMBERED_NS:
+                self._tokens /= 2
+                self._spent_ns /= 2
+        self._last, self._pressed = (tokens_total, now_ns), others_wait
+
+    def takes_ns(self, tokens: int) -> int:
+        """How long so many tokens keep a queue waiting."""
+        return int(tokens * self._spent_ns / max(1.0, self._tokens))
+
+
+def moved(told_ns: int, start_ns: int, now_ns: int) -> bool:
+    """Whether an expected start is to be told anew: it is off by over a quarter of the time until then."""
+    return 4 * abs(start_ns - told_ns) > max(start_ns - now_ns, _nanoseconds(SHORTEST_S))
 
 
 def _blend(habit: Mean, kind: float) -> float:

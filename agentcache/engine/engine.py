@@ -26,9 +26,9 @@ from agentcache.engine.api import (
 )
 from agentcache.engine.computing import SEEDS
 from agentcache.engine.running import EngineParts, Running, failure_of
-from agentcache.engine.scheduler import PrefillOrder, Waiting, WaitingQueue
+from agentcache.engine.scheduler import Asked, PrefillOrder, WaitingQueue
 from agentcache.engine.untold import Untold
-from agentcache.engine.work import Work
+from agentcache.engine.work import Waiting, Work
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
 from agentcache.tiers.null import NullTier
@@ -70,7 +70,7 @@ class Engine:
         self._limits = limits
         self._rules = AdmissionRules(parts.info, parts.policy, parts.sizes, parts.caches)
         self._random = random.Random(parts.seed)
-        self._waiting = WaitingQueue(limits.queue_limit, limits.order)
+        self._waiting: WaitingQueue[Waiting] = WaitingQueue(limits.queue_limit, limits.order)
         self._untold = Untold(parts.pace)
         self._counts: Counter[str] = Counter()
         self._running = Running(parts, limits.publishes_decoded, self._untold.events, self._counts)
@@ -90,9 +90,10 @@ class Engine:
         self._rules.check(request)
         self._waiting.check_room(self._limits.max_running - len(self._running.works))
         ticket = self.cache.enter(request.session)
-        if self._caches(request):
-            self.cache.tiers.expect(ticket, self._prompt(request))
-        self._waiting.push(Waiting(request, ticket, self.clock.now_ns()))
+        prompt = self._prompt(request)
+        if prompt.reuse:
+            self.cache.tiers.expect(ticket, prompt)
+        self._waiting.push(request.request_id, Waiting(request, ticket, prompt, self.clock.now_ns()))
         return Accepted(request.request_id, ticket.session, ticket.generation, ticket.state)
 
     def abort(self, request_id: str) -> None:
@@ -164,7 +165,7 @@ class Engine:
 
     def active(self) -> tuple[str, ...]:
         """Ids of all requests that have not ended, or whose end is not to be told yet."""
-        names = (*self._running.works, *self._waiting.ids(), *self._untold.requests())
+        names = (*self._running.works, *self._waiting.names(), *self._untold.requests())
         return tuple(dict.fromkeys(names))
 
     def sweep(self) -> None:
@@ -206,12 +207,13 @@ class Engine:
         """Match the next waiting request, if there is one and a seat for it."""
         if not len(self._waiting) or len(self._running.works) >= self._limits.max_running:
             return []
-        waiting = self._waiting.pop(self._prefix_tokens, lambda one: self.cache.tiers.arrived(one.ticket))
+        waiting = self._waiting.pop(self._asked, lambda one: self.cache.tiers.arrived(one.ticket))
         if waiting is None:
             return []
+        self._foretell()
         request = waiting.request
         try:
-            turn = self.cache.begin(waiting.ticket, self._prompt(request))
+            turn = self.cache.begin(waiting.ticket, waiting.prompt)
         except Exception as error:
             self._end_waiting(waiting, FinishReason.ERROR, failure_of(error))
             return []
@@ -221,16 +223,22 @@ class Engine:
         self._running.works[request.request_id] = work
         return [work]
 
-    def _caches(self, request: GenerateRequest) -> bool:
-        return request.reuse and self._parts.caches
+    def _foretell(self) -> None:
+        """Tell the cache when those that still wait are expected to begin, where they are not taken by age."""
+        queue, now_ns = self._waiting, self.clock.now_ns()
+        queue.rate.read(self._counts["prefill_tokens"], now_ns, others_wait=len(queue) > 0)
+        for waiting, start_ns in queue.starts(now_ns):
+            self.cache.expects(waiting.ticket, start_ns)
 
     def _prompt(self, request: GenerateRequest) -> Prompt:
         tokens = np.array(request.tokens, dtype=np.int32)
+        reuse = request.reuse and self._parts.caches
         namespace = self.namespace(request.tenant_salt)
-        return Prompt(tokens, namespace, len(tokens) - 1, self._caches(request), request.priority)
+        return Prompt(tokens, namespace, len(tokens) - 1, reuse, request.priority)
 
-    def _prefix_tokens(self, request: GenerateRequest) -> int:
-        return self.cache.peek(self._prompt(request)) if self._caches(request) else 0
+    def _asked(self, waiting: Waiting) -> Asked:
+        prompt = waiting.prompt
+        return Asked(len(prompt.tokens), self.cache.peek(prompt) if prompt.reuse else 0)
 
     def _end_waiting(self, waiting: Waiting, reason: FinishReason, error: CacheError | None = None) -> None:
         """The way out of the queue: nothing was taken but the ticket."""

@@ -21,6 +21,7 @@ from agentcache.keys import Namespace
 from agentcache.tiers.api import ExternalTier
 from agentcache.tiers.stores.api import BlobStore
 from agentcache.types import ComponentName
+from agentcache.waits import Told, kind_of
 
 log = structlog.get_logger(__name__)
 
@@ -168,7 +169,7 @@ class Running:
         self._counts[reason] += 1
         self._events.append(work.finished(reason, error))
         self._runner.drop(work.state)
-        self._cache.finish(work.turn, work.request.user_end_tokens)
+        self._cache.finish(work.turn, work.request.user_end_tokens, Told(kind_of(reason)))
 
 
 def failure_of(error: Exception) -> CacheError:

@@ -1,16 +1,26 @@
-"""One admitted request: what it has computed, what it may still publish, what it has said."""
+"""One request: its place in the queue; once admitted what it has computed, may still publish, and has said."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from agentcache.cache import ActiveTurn
+from agentcache.cache import ActiveTurn, Prompt, Ticket
 from agentcache.engine.api import Admitted, Finished, FinishReason, GenerateRequest, Token
 from agentcache.engine.computing import END, Chooser, State
 from agentcache.engine.publish import Need
 from agentcache.errors import CacheError
 from agentcache.types import ComponentName, Slots, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request in the queue: its place in its session, and what it will ask the cache for."""
+
+    request: GenerateRequest
+    ticket: Ticket
+    prompt: Prompt
+    submitted_ns: int
 
 
 @dataclass(slots=True, eq=False)

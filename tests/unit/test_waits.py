@@ -6,7 +6,7 @@ import random
 import pytest
 
 from agentcache.types import WaitState
-from agentcache.waits import Away, Forecast, Mean, Told, WaitKind
+from agentcache.waits import Away, Forecast, Mean, Throughput, Told, WaitKind, kind_of, moved
 
 TOOL, HUMAN, UNKNOWN = WaitKind.TOOL, WaitKind.HUMAN, WaitKind.UNKNOWN
 HOURS = 3600.0
@@ -207,3 +207,137 @@ def test_what_one_session_says_costs_no_other_its_trust() -> None:
     for _ in range(20):
         world.gap(60.0, "liar", hint=0.1)
     assert world.gap(60.0, "honest", hint=60.0)[1] == 60.0
+
+
+# more is said while the session is away
+
+
+def hinted(world: World, session: str = "s") -> float | None:
+    hint_ns = world.sessions[session].wait().hint_ns
+    return None if hint_ns is None else hint_ns / 1e9
+
+
+def tell(world: World, gap_s: float | None = None, kind: WaitKind = UNKNOWN, session: str = "s") -> None:
+    world.forecast.told(world.sessions[session], Told(kind, gap_s), world.now)
+
+
+def back(world: World, session: str = "s") -> Away:
+    world.forecast.returned(world.sessions[session], world.now)
+    return world.sessions[session]
+
+
+def test_a_time_said_later_counts_from_then() -> None:
+    world = World()
+    world.left()
+    world.now_s += 20
+    tell(world, 30.0)
+    assert hinted(world) == 50.0
+
+
+def test_a_kind_said_later_is_as_if_it_had_been_said_at_once() -> None:
+    """Another forecast, and the figures of the kinds as well; a hint that was given stays."""
+    late, at_once = World(), World()
+    for world in (late, at_once):
+        for number in range(10):
+            world.gap(3.0, f"other {number}")
+            world.left(f"gone {number}", HUMAN)
+    late.left("s", HUMAN, hint=9.0)
+    late.now_s += 1
+    tell(late, kind=TOOL)
+    at_once.left("s", TOOL, hint=9.0)
+    assert late.sessions["s"] == at_once.sessions["s"]
+    assert late.forecast._kinds == at_once.forecast._kinds
+
+
+def test_nothing_new_changes_nothing_and_who_is_busy_is_in_no_gap() -> None:
+    world = World()
+    before = world.left(hint=9.0).wait()
+    tell(world)
+    assert world.sessions["s"].wait() == before
+    back(world)
+    tell(world, 5.0, HUMAN)
+    assert (world.sessions["s"].kind, world.sessions["s"].idle) == (TOOL, False)
+
+
+def test_what_is_taken_back_counts_no_more_and_is_held_against_the_gap() -> None:
+    world = World()
+    away = world.left(hint=0.1)
+    world.forecast.taken_back(away)
+    assert hinted(world) is None
+    world.now_s += 60
+    assert back(world).mistrust.value == pytest.approx(math.log(600))
+
+
+def test_who_keeps_saying_soon_is_not_believed_long() -> None:
+    """Every 50 ms: back in a tenth of a second. Until four and a half times what was said first; then and later not."""
+    world, believed = World(), []
+    world.left()
+    for _ in range(100):
+        tell(world, 0.1)
+        believed.append(hinted(world) is not None)
+        world.now_s += 0.05
+    assert believed == sorted(believed, reverse=True)
+    assert believed.count(True) == 7
+    back(world)
+    assert world.expected(hint=0.1)[1] is None
+
+
+def test_a_return_put_off_a_little_is_believed() -> None:
+    world = World()
+    world.left(hint=10.0)
+    world.now_s += 9
+    tell(world, 11.0)
+    assert hinted(world) == 20.0
+    world.now_s += 11
+    assert back(world).mistrust.value == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [("tool_calls", TOOL), ("stop", HUMAN), ("length", UNKNOWN), ("abort", UNKNOWN), ("error", UNKNOWN)],
+)
+def test_the_end_of_a_turn_says_whom_its_session_waits_for(reason: str, kind: WaitKind) -> None:
+    assert kind_of(reason) is kind
+
+
+# expected starts
+
+
+def test_a_throughput_learns_from_what_was_computed_while_others_waited() -> None:
+    """It begins with a second of 1,000 tokens; the hour in which nobody waited teaches nothing."""
+    rate = Throughput(1000.0)
+    assert rate.takes_ns(500) == 500_000_000
+    rate.read(40_000, 0, others_wait=True)
+    rate.read(41_000, 3 * 10**9, others_wait=False)
+    rate.read(90_000, 3600 * 10**9, others_wait=True)
+    assert rate.takes_ns(500) == 10**9  # 2,000 in 4 s
+    rate.read(92_000, 3604 * 10**9, others_wait=True)
+    assert rate.takes_ns(500) == 10**9
+
+
+def test_a_throughput_forgets() -> None:
+    """After ten minutes of 10,000 tokens a second, five of 100."""
+    rate = Throughput(1000.0)
+    for second in range(600):
+        rate.read(10_000 * second, second * 10**9, others_wait=True)
+    for second in range(300):
+        rate.read(5_990_000 + 100 * second, (599 + second) * 10**9, others_wait=True)
+    assert rate.takes_ns(100) / 1e9 == pytest.approx(1, rel=0.1)
+
+
+def test_a_queue_that_stands_still_has_a_throughput_too() -> None:
+    rate = Throughput(1000.0)
+    for second in range(10_000):
+        rate.read(0, second * 10**9, others_wait=True)
+    assert 10**9 <= rate.takes_ns(1) <= 60 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("told_s", "start_s", "again"),
+    [(10.0, 14.0, True), (10.0, 12.5, False), (10.0, 8.0, False), (10.0, 7.9, True), (0.0, 0.02, False)],
+)
+def test_a_start_moves_by_a_quarter_of_the_time_until_then(
+    told_s: float, start_s: float, again: bool
+) -> None:
+    """It is 0 s; of what begins within a tenth of a second nobody says more."""
+    assert moved(int(told_s * 1e9), int(start_s * 1e9), 0) is again

@@ -16,6 +16,8 @@ def test_a_note_renews_the_lease(world: World) -> None:
     world.now_s += 29
     world.registry.note("s", None, None, world.now)
     world.now_s += 29
+    world.registry.touch("s", None, world.now)
+    world.now_s += 29
     assert world.state() == (OPEN, 1)
     world.now_s += 2
     assert world.state() == (EXPIRED, 1)
@@ -41,6 +43,8 @@ def test_a_session_that_is_not_open_takes_no_notes(world: World, history: object
     history(world)
     with refused(Kind.SESSION_CLOSED):
         world.registry.note("s", None, SEARCH, world.now)
+    with refused(Kind.SESSION_CLOSED):
+        world.registry.touch("s", None, world.now)
 
 
 def test_a_note_for_another_generation_or_of_nobody_is_refused(world: World) -> None:

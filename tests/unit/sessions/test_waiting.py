@@ -4,10 +4,11 @@ from copy import deepcopy
 
 import pytest
 
-from agentcache.records import SessionRules
+from agentcache.errors import Kind
+from agentcache.records import Paused, SessionRules
 from agentcache.types import SessionId, Wait, WaitState
 from agentcache.waits import Told, WaitKind
-from tests.unit.sessions.world import World
+from tests.unit.sessions.world import World, refused
 
 S = SessionId("s")
 
@@ -164,3 +165,109 @@ def test_what_was_learned_goes_with_the_record() -> None:
     world.turn("old")
     habits = world.registry._records.find(SessionId("old")).away.habits
     assert not habits
+
+
+# expected starts
+
+
+def test_of_several_expected_starts_the_earliest_counts_and_the_place_stays() -> None:
+    world = World()
+    first, second, third = (world.request() for _ in range(3))
+    world.registry.expects(second, 700)
+    world.registry.expects(third, 900)
+    assert wait(world) == Wait(WaitState.PENDING, seq=first.number, eta_ns=700)
+    world.begin(second)
+    assert wait(world) == Wait(WaitState.PENDING, seq=first.number, eta_ns=900)
+    world.registry.leave(third, world.now)
+    assert wait(world) == Wait(WaitState.PENDING, seq=first.number)
+
+
+def test_only_what_is_queued_is_expected_to_begin(world: World) -> None:
+    ticket = world.begin(world.request())
+    with refused(Kind.LEASE_REUSED):
+        world.registry.expects(ticket, 700)
+    world.registry.expects(world.registry.arrive(None, world.now), 700)  # nobody's
+
+
+# what is said of the gap
+
+
+def hint_s(world: World, session: str = "s") -> float | None:
+    hint_ns = wait(world, session).hint_ns
+    return None if hint_ns is None else hint_ns / 1e9
+
+
+def told_kind(world: World) -> WaitKind:
+    return world.registry._records.find(S).away.kind
+
+
+def test_a_request_says_how_long_after_its_turn_it_is_expected_back(world: World) -> None:
+    ticket = world.begin(world.request(expected_s=30.0))
+    world.now_s += 100
+    world.end(ticket)
+    assert hint_s(world) == 30.0
+    world.now_s += 10
+    world.turn()
+    assert hint_s(world) is None
+
+
+def test_what_the_engine_knows_of_the_time_goes_before_what_the_request_said(world: World) -> None:
+    ticket = world.begin(world.request(expected_s=30.0))
+    world.registry.complete(ticket, world.now, Told(WaitKind.TOOL, 3.0))
+    assert (hint_s(world), told_kind(world)) == (3.0, WaitKind.TOOL)
+
+
+def test_a_pause_says_it_from_then(world: World) -> None:
+    world.turn()
+    world.now_s += 10
+    world.registry.note("s", None, Paused("bash", 20.0), world.now)
+    assert (hint_s(world), told_kind(world)) == (30.0, WaitKind.TOOL)
+    world.registry.note("s", None, Paused("bash"), world.now)
+    assert hint_s(world) == 30.0  # for how long it does not know; what was said stays
+    world.registry.note("s", None, None, world.now)
+    assert hint_s(world) is None
+
+
+def test_a_touch_says_nothing(world: World) -> None:
+    world.turn()
+    world.registry.note("s", None, Paused("bash", 20.0), world.now)
+    world.now_s += 10
+    assert world.registry.touch("s", None, world.now).paused == Paused("bash", 20.0)
+    assert hint_s(world) == 20.0
+
+
+def test_what_is_said_while_the_turn_runs_counts_once_it_ends(world: World) -> None:
+    """Two say something: the client that it will be back in 20 s, and who read the answer that it calls a tool."""
+    ticket = world.begin(world.request())
+    world.registry.note("s", None, Paused("bash", 20.0), world.now)
+    world.now_s += 5
+    assert world.registry.tell(S, ticket.generation, Told(WaitKind.TOOL), world.now)
+    world.end(ticket)
+    assert (hint_s(world), told_kind(world)) == (15.0, WaitKind.TOOL)
+
+
+def test_the_next_request_makes_void_what_was_said_before_it(world: World) -> None:
+    first = world.begin(world.request())
+    world.registry.note("s", None, Paused("bash", 20.0), world.now)
+    second = world.begin(world.request())
+    world.end(first)
+    world.end(second)
+    assert (hint_s(world), told_kind(world)) == (None, WaitKind.UNKNOWN)
+
+
+def test_what_is_said_after_the_end_corrects_it(world: World) -> None:
+    world.registry.complete(ticket := world.begin(world.request()), world.now, Told(WaitKind.HUMAN))
+    assert world.registry.tell(S, ticket.generation, Told(WaitKind.TOOL), world.now)
+    assert told_kind(world) is WaitKind.TOOL
+    assert wait(world).since_ns - wait(world).key_ns == pytest.approx(7.5e9)
+
+
+def test_who_has_moved_on_is_told_nothing(world: World) -> None:
+    world.turn()
+    generation = world.state()[1]
+    before = wait(world)
+    assert not world.registry.tell(S, generation + 1, Told(WaitKind.TOOL, 3.0), world.now)
+    assert not world.registry.tell(SessionId("nobody"), 1, Told(WaitKind.TOOL, 3.0), world.now)
+    assert wait(world) == before
+    world.close()
+    assert not world.registry.tell(S, generation, Told(WaitKind.TOOL, 3.0), world.now)
