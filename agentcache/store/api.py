@@ -368,7 +368,8 @@ class WorkerDesk(Protocol):
     async def offer(self, worker: str, offers: Sequence[Offer], lost: bool) -> tuple[Offered, ...]:
         """Compare what a worker has with what is known. `lost`: the epoch changed, so unknown ids are created again.
 
-        A live record wins; a session tombstone with a generation ≥ the offered one closes it.
+        A live record wins; a generation at or below the one through which the session was closed last is CLOSED, even
+        where it is open again.
         """
 
     async def mail(self, worker: str, shard: int, cursor: str, wait_s: float) -> Mail:

@@ -1,12 +1,16 @@
 """Connections of a session store: to one server, or to all of a cluster."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoScriptError
 
 from agentcache.store.lua import Script
@@ -15,6 +19,10 @@ from agentcache.store.pipe import CALL_S, CONNECT_S, PING_S, Listener, Pipe, Wor
 SCAN_KEYS = 1000
 ADMIN_S = 5.0  # a call that no request waits for
 CLUSTER_S = 2 * CALL_S  # with a look for where the shard is now
+CLUSTER_TRIES = 4  # the pools may still hold connections to nodes that are gone
+
+
+Ask = Callable[[], Awaitable[Any]]
 
 
 class ServerLine:
@@ -71,7 +79,8 @@ class ServerLine:
 class ClusterLine:
     """The servers of a cluster, with a pool of connections to each, which the client keeps.
 
-    A call goes on when its caller is cancelled, so that its reply is read by nobody else.
+    A call goes on when its caller is cancelled, so that its reply is read by nobody else. One whose connection breaks
+    is sent again: whenever one call finds a node gone, the client closes connections of others.
     """
 
     def __init__(self, url: str, address: str) -> None:
@@ -87,11 +96,7 @@ class ClusterLine:
         self._going: set[asyncio.Task[Any]] = set()
 
     async def evaluate(self, script: Script, words: Words) -> Any:
-        call = asyncio.create_task(self._evaluate(script, words))
-        self._going.add(call)
-        call.add_done_callback(self._ended)
-        async with asyncio.timeout(CLUSTER_S):
-            return await asyncio.shield(call)
+        return await self._asked(partial(self._evaluate, script, words))
 
     async def listen(self, name: str, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
         return []
@@ -101,8 +106,7 @@ class ClusterLine:
             await self._client.unlink(key)
 
     async def info(self) -> dict[str, Any]:
-        await self._client.initialize()
-        found: dict[str, Any] = await self._client.info(target_nodes=RedisCluster.RANDOM)
+        found: dict[str, Any] = await self._asked(self._info)
         return {**found, "role": "master"}
 
     async def close(self) -> None:
@@ -110,6 +114,17 @@ class ClusterLine:
             call.cancel()
         await asyncio.gather(*self._going, return_exceptions=True)
         await self._client.aclose()
+
+    async def _asked(self, ask: Ask) -> Any:
+        call = asyncio.create_task(_insisting(ask))
+        self._going.add(call)
+        call.add_done_callback(self._ended)
+        async with asyncio.timeout(CLUSTER_S):
+            return await asyncio.shield(call)
+
+    async def _info(self) -> Any:
+        await self._client.initialize()
+        return await self._client.info(target_nodes=RedisCluster.RANDOM)
 
     async def _evaluate(self, script: Script, words: Words) -> Any:
         try:
@@ -121,3 +136,14 @@ class ClusterLine:
         self._going.discard(call)
         if not call.cancelled():
             call.exception()  # the caller has it, or has gone
+
+
+async def _insisting(ask: Ask) -> Any:
+    """Errors: redis's own. A connection that is closed while it is used is an AttributeError of the client's."""
+    for _ in range(CLUSTER_TRIES - 1):
+        with suppress(Disconnected, AttributeError):
+            return await ask()
+    try:
+        return await ask()
+    except AttributeError as broken:
+        raise Disconnected(str(broken)) from broken

@@ -22,6 +22,7 @@ class Session:
     """An open session. `opened` is its place among the tenant's; `registered`: a turn did, on the worker of now.
 
     `waits`: for which tool, and how long it is expected to. `began`: the request that began the generation, and how.
+    `closed_through`: the generation through which it was closed before it was opened, 0 if it never was.
     `holders`: worker → the incarnation that holds something. `in_flight`: request id → until when it counts, in ms.
     `expiring`: "", or that its holders were asked to let go, or that one of them did.
     """
@@ -31,6 +32,7 @@ class Session:
     ttl_ms: int
     used_ms: int
     deadline_ms: int
+    closed_through: int = 0
     worker: str = ""
     placement: int = 0
     registered: bool = False
@@ -121,7 +123,7 @@ class Books:
         opened = generation or self.issue()
         self.last = max(self.last, opened)
         ttl_ms = round((ttl_s or self.rules.ttl_s) * 1000)
-        session = Session(opened, opened, ttl_ms, now_ms, now_ms + ttl_ms)
+        session = Session(opened, opened, ttl_ms, now_ms, now_ms + ttl_ms, self.closed_through(ref))
         self.open[ref] = session
         self.tombs.pop(ref, None)
         return session
@@ -140,6 +142,12 @@ class Books:
         oldest = sorted(self.tombs, key=lambda one: (self.tombs[one].closed_ms, name_of(one)))
         for one in oldest[: max(0, len(oldest) - self.rules.tombstones)]:
             del self.tombs[one]
+
+    def closed_through(self, ref: SessionRef) -> int:
+        """The generation through which a session is closed, whether it was opened again or not; 0 if it never was."""
+        if session := self.open.get(ref):
+            return session.closed_through
+        return self.tombs[ref].generation if ref in self.tombs else 0
 
     def renew(self, session: Session) -> None:
         """A use: the lease begins anew. Where a holder has let go meanwhile, it is a lease of the next generation."""

@@ -85,10 +85,11 @@ class MemoryDesk:
         """What a worker may do with what it has."""
         books, ref = self.books, offer.ref
         books.last = max(books.last, offer.generation)
+        closed_through = books.closed_through(ref)
+        if closed_through >= offer.generation:
+            return Offered(OfferVerdict.CLOSED, closed_through)
         if session := books.open.get(ref):
             return self._compare_open(worker, offer, session)
-        if ref in books.tombs and books.tombs[ref].generation >= offer.generation:
-            return Offered(OfferVerdict.CLOSED, books.tombs[ref].generation)
         if not lost or offer.idle_s >= (offer.ttl_s or books.rules.ttl_s):
             return Offered(OfferVerdict.GONE)
         if self._is_orphan(offer):
@@ -118,8 +119,7 @@ class MemoryDesk:
     def _is_orphan(self, offer: Offer) -> bool:
         """Whether a lost session's parent was closed since: it would have been closed with it, had it been known."""
         parent = SessionRef(offer.ref.tenant, offer.parent)
-        tombs = self.books.tombs
-        return parent in tombs and tombs[parent].generation > offer.generation
+        return self.books.closed_through(parent) > offer.generation
 
     def _again(self, worker: str, offer: Offer) -> None:
         """Open a session that was lost, with what is left of its lease, and its parent, which must have been open."""

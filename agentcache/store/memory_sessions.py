@@ -62,11 +62,11 @@ class MemorySessions:
             repeated = verdict if by == use.request_id else TagVerdict.JOINED
             return self._tagged(ref, use, repeated)
         if use.fence is not None and use.fence != session.generation:
-            return self._unserved(ref, use, TagVerdict.STALE, session.generation)
+            return self._unserved(use, TagVerdict.STALE, session.generation)
         if not session.expiring:
             return self._join(ref, use, TagVerdict.JOINED)
         if use.fence is not None:
-            return self._unserved(ref, use, TagVerdict.UNKNOWN)
+            return self._unserved(use, TagVerdict.UNKNOWN)
         session.generation = self.books.issue()
         session.expiring = ""
         return self._join(ref, use, TagVerdict.EXPIRED)
@@ -172,11 +172,11 @@ class MemorySessions:
         books, tomb = self.books, self.books.tombs.get(ref)
         fenced = use.fence is not None
         if tomb and (fenced or books.now_ms() - tomb.closed_ms <= books.rules.reopen_after_s * 1000):
-            return self._unserved(ref, use, TagVerdict.CLOSED, tomb.generation)
+            return self._unserved(use, TagVerdict.CLOSED, tomb.generation)
         if fenced:
-            return self._unserved(ref, use, TagVerdict.UNKNOWN)
+            return self._unserved(use, TagVerdict.UNKNOWN)
         if books.full(ref.tenant, use.limit):
-            return self._unserved(ref, use, TagVerdict.LIMITED)
+            return self._unserved(use, TagVerdict.LIMITED)
         books.begin(ref, 0)
         return self._join(ref, use, TagVerdict.OPENED)
 
@@ -211,7 +211,7 @@ class MemorySessions:
             epoch=self.books.epoch,
         )
 
-    def _unserved(self, ref: SessionRef, use: Use, verdict: TagVerdict, generation: int = 0) -> Tagged:
+    def _unserved(self, use: Use, verdict: TagVerdict, generation: int = 0) -> Tagged:
         return Tagged(verdict, generation, parent_ignored=bool(use.parent), epoch=self.books.epoch)
 
     def _forget_dead(self, session: Session) -> None:

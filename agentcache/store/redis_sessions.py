@@ -26,8 +26,6 @@ from agentcache.store.calls import Calls, milliseconds
 from agentcache.store.places import place_after
 from agentcache.types import SessionId
 
-VIEW = 12
-
 
 class RedisSessions:
     """What a router asks about sessions."""

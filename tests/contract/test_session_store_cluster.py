@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.store.api import Closing, Opening, OpenVerdict, Store, StoreRules, Use
+from agentcache.store.api import (
+    Closing,
+    Opening,
+    OpenVerdict,
+    SessionRef,
+    Store,
+    StoreRules,
+    Tagged,
+    Use,
+)
 from agentcache.store.connect import connect
 from agentcache.wire import WorkerLoad
 from tests.sessionstores import A, Servers, card
@@ -55,3 +64,26 @@ async def test_a_cluster_goes_away_and_comes_back(tmp_path: Path) -> None:
                 assert (await store.open(A, Opening())).generation
                 await store.register(card("w1"))
                 assert [entry.card for entry in await store.workers()] == [card("w1")]
+
+
+async def test_calls_while_a_cluster_goes_and_comes_are_answered_or_fail_as_ever(tmp_path: Path) -> None:
+    with closing(Servers(tmp_path)) as servers:
+        async with stored(servers.url("cluster")) as store:
+            said: list[object] = []
+            over = asyncio.Event()
+
+            async def ask() -> None:
+                while not over.is_set():
+                    for batch in range(10):
+                        tags = (store.tag(SessionRef(f"t{at}", "a"), Use(f"r{batch}")) for at in range(20))
+                        said.extend(await asyncio.gather(*tags, return_exceptions=True))
+
+            asking = [asyncio.create_task(ask()) for _ in range(2)]
+            await asyncio.to_thread(servers.stop_nodes)
+            await asyncio.to_thread(servers.start_nodes)
+            over.set()
+            await asyncio.gather(*asking)
+            assert (await store.tag(A, Use("last"))).referenced
+    failed = [one for one in said if not isinstance(one, Tagged)]
+    assert {type(one) for one in failed} == {CacheError}
+    assert {one.kind for one in failed if isinstance(one, CacheError)} == {Kind.STORE_FAILED}

@@ -14,7 +14,8 @@
 --   format, epoch, gen, swept, looked, run   strings; gen is the last generation, swept and looked when a router last
 --                         swept and asked for the workers (ms), run the start of the server that a router last saw
 --   asked, kept           strings; how often routers looked for its start, and how often before the last one
---   s:SID                 hash, an open session: FIELDS, and h:WORKER = incarnation for each holder
+--   s:SID                 hash, an open session: FIELDS, h:WORKER = incarnation for each holder, and `closed`, the
+--                         generation through which it was closed before it was opened, if it was
 --   f:SID                 zset, its requests in flight: id -> until when it counts, ms
 --   c:SID                 zset, its children: SID -> order
 --   t:TENANT              zset, open sessions of a tenant: SID -> order (its first generation)
@@ -110,8 +111,10 @@ local function begin(sid, ttl, generation)
   local one = {sid = sid, was = {}, w = '', m = '0', r = '0', u = text(now), p = '', c = 'release', x = '', b = '', v = '',
                tool = '', exp = '0', ttl = ttl, g = generation or issue()}
   reach(one.g)
+  local closed = redis.call('HGET', P .. 'tombs', sid)
   redis.call('DEL', P .. 's:' .. sid, P .. 'f:' .. sid)
   save(one)
+  if closed then redis.call('HSET', P .. 's:' .. sid, 'closed', closed) end
   redis.call('ZADD', P .. 't:' .. tenant_of(sid), one.g, sid)
   arm(one, now + ttl)
   redis.call('ZREM', P .. 'tomb', sid)

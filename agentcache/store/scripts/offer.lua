@@ -39,10 +39,14 @@ local function again(sid, generation, placement, idle, ttl, parent)
   save(one)
 end
 
+-- The generation through which a session is closed, whether it was opened again or not; 0 if it never was.
+local function closed_through(sid)
+  return redis.call('HGET', P .. 's:' .. sid, 'closed') or redis.call('HGET', P .. 'tombs', sid) or '0'
+end
+
 -- Whether the parent of a lost session was closed since: it would have been closed with it, had it been known.
 local function orphan(sid, generation, parent)
-  local closed = parent ~= '' and redis.call('HGET', P .. 'tombs', tenant_of(sid) .. '/' .. parent)
-  return closed and tonumber(closed) > tonumber(generation)
+  return parent ~= '' and tonumber(closed_through(tenant_of(sid) .. '/' .. parent)) > tonumber(generation)
 end
 
 local answers = {}
@@ -54,12 +58,12 @@ for at = 5, #ARGV, 6 do
   local sid, generation, placement, idle, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   if ttl == '0' then ttl = TTL end
   reach(generation)
-  local one, closed = load(sid), redis.call('HGET', P .. 'tombs', sid)
-  if one then
+  local one, closed = load(sid), closed_through(sid)
+  if tonumber(closed) >= tonumber(generation) then
+    answer('closed', closed, '0')
+  elseif one then
     local verdict = compare(one, generation, placement)
     answer(verdict, one.g, one.m)
-  elseif closed and tonumber(closed) >= tonumber(generation) then
-    answer('closed', closed, '0')
   elseif not lost or tonumber(idle) >= tonumber(ttl) then
     answer('gone', '0', '0')
   elseif orphan(sid, generation, ARGV[at + 5]) then
