@@ -212,7 +212,8 @@ class LinkSettings(_Group):
     )
     kv_events: str = Field(
         default="",
-        description="ZeroMQ address to publish placement events at (tcp://127.0.0.1:5557); with a router: a free one",
+        description="ZeroMQ address to publish placement events at, for all (tcp://127.0.0.1:5557); without one routers "
+        "alone can read them",
     )
 
     @model_validator(mode="after")

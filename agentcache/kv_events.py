@@ -7,13 +7,15 @@ fourth element.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
+import zmq
+from zmq.utils import z85
 
 from agentcache.errors import CacheError, Kind
 from agentcache.types import Checkpoint, ComponentName, ComponentSpec, Event, EventKind, TierName, Window
-from agentcache.wire import ComponentCard
+from agentcache.wire import ComponentCard, TagSigner
 
 END_SEQ: Final = -1
 """The sequence number that ends a replay."""
@@ -129,6 +131,58 @@ def component_card(spec: ComponentSpec) -> ComponentCard:
         case Checkpoint(grid_tokens):
             return ComponentCard(spec.name, "checkpoint", grid_tokens)
     return ComponentCard(spec.name, "path", 0)
+
+
+AnySocket = zmq.Socket[Any]
+
+
+class Seal(Protocol):
+    """Who can read a stream: set on each of its sockets before that binds or connects."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether readers need the secret."""
+
+    def publisher(self, socket: AnySocket) -> None: ...
+
+    def reader(self, socket: AnySocket) -> None: ...
+
+
+class Open:
+    """Whoever reaches a stream can read it."""
+
+    sealed = False
+
+    def publisher(self, socket: AnySocket) -> None:
+        """Nothing to do."""
+
+    def reader(self, socket: AnySocket) -> None:
+        """Nothing to do."""
+
+
+OPEN: Final = Open()
+
+
+class Sealed:
+    """CURVE with keys that follow from the routers' secret: nobody else can read, or speak in a worker's place.
+
+    The publisher's public key is told to nobody, so who knows it knows the secret. Errors: zmq.ZMQError where the
+    library was built without CURVE.
+    """
+
+    sealed = True
+
+    def __init__(self, signer: TagSigner) -> None:
+        self._secret_key = z85.encode(bytes.fromhex(signer.derive("events")))
+
+    def publisher(self, socket: AnySocket) -> None:
+        socket.curve_server = True
+        socket.curve_secretkey = self._secret_key
+        socket.curve_publickey = zmq.curve_public(self._secret_key)
+
+    def reader(self, socket: AnySocket) -> None:
+        socket.curve_serverkey = zmq.curve_public(self._secret_key)
+        socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
 
 
 _SPEC_KINDS: Final = {"path": "full_attention", "window": "sliding_window", "checkpoint": "mamba"}

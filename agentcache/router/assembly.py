@@ -1,5 +1,6 @@
 """Puts a router together from its parts; the only place that chooses them."""
 
+from agentcache.kv_events import Sealed
 from agentcache.router.bindings import Bindings
 from agentcache.router.choosing import Chooser, Sources
 from agentcache.router.closing import Closer
@@ -69,4 +70,5 @@ def make_router(
 def _chooser(fleet: FleetView, upstream: Upstreams, signer: TagSigner, world: World) -> Chooser:
     index = PrefixIndex()
     tokenizing = Tokenizing(upstream.post, signer.bearer(), world.clock)
-    return Chooser(Sources(fleet, index, Feeds(index, world.now_ms), tokenizing, world.clock))
+    feeds = Feeds(index, world.now_ms, seal=Sealed(signer))
+    return Chooser(Sources(fleet, index, feeds, tokenizing, world.clock))

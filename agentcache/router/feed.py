@@ -15,7 +15,16 @@ import zmq
 import zmq.asyncio
 
 from agentcache.errors import CacheError
-from agentcache.kv_events import END_SEQ, decode_batch, incarnation_of, pack_seq, topic_of, unpack_seq
+from agentcache.kv_events import (
+    END_SEQ,
+    OPEN,
+    Seal,
+    incarnation_of,
+    pack_seq,
+    topic_of,
+    unpack_seq,
+)
+from agentcache.router.event_reading import read_places
 from agentcache.router.index import Message, PrefixIndex, Taken
 from agentcache.wire import WorkerCard
 
@@ -33,10 +42,11 @@ class FeedMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeedRules:
-    """Times in seconds. `silence_s`: without a message for so long it is asked whether any was missed."""
+    """Times in seconds. `silence_s`: without a message for so long it is asked whether any was missed. `replay_s`: how
+    long an answer is waited for; a worker with much to tell begins late."""
 
     silence_s: float = 5.0
-    replay_s: float = 2.0
+    replay_s: float = 10.0
     queue_messages: int = 100_000
 
 
@@ -56,8 +66,16 @@ class FeedState:
 class Feeds:
     """A subscription for each worker that publishes. `now_ms` is Unix time. Caller: `close` at the end."""
 
-    def __init__(self, index: PrefixIndex, now_ms: Callable[[], int], rules: FeedRules | None = None) -> None:
+    def __init__(
+        self,
+        index: PrefixIndex,
+        now_ms: Callable[[], int],
+        rules: FeedRules | None = None,
+        seal: Seal = OPEN,
+    ) -> None:
+        """`seal` reads workers whose events are for routers only."""
         self._index = index
+        self._seal = seal
         self._now_ms = now_ms
         self._rules = rules or FeedRules()
         self._context = zmq.asyncio.Context()
@@ -104,13 +122,14 @@ class Feeds:
 
     # what a feed asks
 
-    def socket(self, kind: int, url: str) -> zmq.asyncio.Socket:
+    def socket(self, kind: int, url: str, card: WorkerCard) -> zmq.asyncio.Socket:
         """A connected socket that keeps nobody waiting when it is closed. Errors: zmq.ZMQError for no address."""
         made = self._context.socket(kind)
         made.linger = 0
         made.rcvhwm = self._rules.queue_messages
         made.ipv6 = "[" in url
         try:
+            (self._seal if card.events_sealed else OPEN).reader(made)
             made.connect(url)
         except zmq.ZMQError:
             made.close()
@@ -124,13 +143,13 @@ class Feeds:
     def take(self, card: WorkerCard, frames: Frames, live: bool) -> tuple[Taken, float]:
         """Read one message into the index; answers what became of it and its age in seconds. Errors: BAD_REQUEST."""
         topic, seq, payload = frames[-3:] if len(frames) > 2 else (b"", *frames[-2:])
-        decoded = decode_batch(payload)
-        message = Message(unpack_seq(seq), incarnation_of(topic), decoded.batch.events, live)
+        batch = read_places(payload)
+        message = Message(unpack_seq(seq), incarnation_of(topic), batch.events, live)
         taken = self._index.take(card.worker, message)
         if taken is Taken.GAP and not card.replay_url:
             self._index.begin_at(card.worker, message.seq)
             self._index.take(card.worker, message)
-        return taken, max(0.0, self._now_ms() / 1000 - decoded.batch.ts)
+        return taken, max(0.0, self._now_ms() / 1000 - batch.ts)
 
     @property
     def index(self) -> PrefixIndex:
@@ -154,7 +173,7 @@ class _Feed:
     async def _run(self) -> None:
         """Until cancelled, or until something is wrong that waiting does not mend: an address that is none."""
         try:
-            stream = self._feeds.socket(zmq.SUB, self.card.events_url)
+            stream = self._feeds.socket(zmq.SUB, self.card.events_url, self.card)
             with stream:
                 stream.subscribe(b"")
                 await self._catch_up()
@@ -169,6 +188,7 @@ class _Feed:
         frames = await _within(self._feeds.rules.silence_s, stream.recv_multipart)
         if frames:
             self._live(frames)
+            await _others()
         behind = not self._feeds.index.synced(self.card.worker)
         if not frames or (behind and asyncio.get_running_loop().time() >= self._again_at):
             await self._catch_up()
@@ -205,7 +225,7 @@ class _Feed:
     async def _replayed(self) -> bool:
         """One replay from the next number that is wanted; whether it came to its end without a gap."""
         self.state.replays += 1
-        with self._feeds.socket(zmq.DEALER, self.card.replay_url) as asking:
+        with self._feeds.socket(zmq.DEALER, self.card.replay_url, self.card) as asking:
             index, worker = self._feeds.index, self.card.worker
             known = topic_of(index.incarnation(worker))
             await asking.send_multipart([b"", pack_seq(index.next_seq(worker)), known])
@@ -222,12 +242,18 @@ class _Feed:
                 return False
             if taken is Taken.GAP:
                 return False
+            await _others()
         return False
 
     def _set_mode(self, mode: FeedMode) -> None:
         if mode is not self.state.mode:
             log.info("events", worker=self.card.worker, mode=mode.value)
         self.state.mode = mode
+
+
+async def _others() -> None:
+    """Let others have their turn: the next message may be here already, and is then received without a pause."""
+    await asyncio.sleep(0)
 
 
 async def _within(seconds: float, receive: Callable[[], Awaitable[Frames]]) -> Frames:

@@ -16,9 +16,11 @@ from agentcache.clock import Clock, SystemClock
 from agentcache.config import Settings
 from agentcache.events import EventSink
 from agentcache.kv_events import (
+    OPEN,
     Batch,
     BlockEvent,
     Groups,
+    Seal,
     component_card,
     encode_batch,
     pack_seq,
@@ -66,11 +68,15 @@ DEFAULT_LIMITS = Limits()
 
 
 class Publisher(EventSink, Protocol):
-    """An event sink with addresses, "" where nobody can listen. `incarnation` is new with every start of a worker."""
+    """An event sink with addresses, "" where nobody can listen. `incarnation` is new with every start of a worker.
+
+    `sealed`: readers need the routers' secret.
+    """
 
     incarnation: str
     events_url: str
     replay_url: str
+    sealed: bool
 
     def start(self, components: Sequence[ComponentSpec], page_tokens: int) -> None:
         """Begin to tell, once the engine has been built; what was published before then has waited."""
@@ -87,6 +93,7 @@ class NoPublisher:
     listening = False
     events_url = ""
     replay_url = ""
+    sealed = False
 
     def __init__(self, incarnation: str = "") -> None:
         self.incarnation = incarnation
@@ -108,12 +115,17 @@ NO_PUBLISHER = NoPublisher()
 
 
 def open_publisher(
-    settings: Settings, incarnation: str, now_s: Callable[[], float], clock: Clock | None = None
+    settings: Settings,
+    incarnation: str,
+    now_s: Callable[[], float],
+    clock: Clock | None = None,
+    seal: Seal = OPEN,
 ) -> Publisher:
-    """A publisher whose sockets are bound, or none where nobody wants events. Errors: BAD_CONFIG."""
+    """A publisher whose sockets are bound, or none where nobody wants events. Errors: as `open_sockets`."""
     if not publishes(settings):
         return NoPublisher(incarnation)
-    return KvPublisher(open_sockets(settings), incarnation, now_s, clock or SystemClock())
+    sockets = open_sockets(settings, seal, incarnation)
+    return KvPublisher(sockets, incarnation, now_s, clock or SystemClock())
 
 
 class KvPublisher:
@@ -137,6 +149,7 @@ class KvPublisher:
         self.incarnation = incarnation
         self.events_url = sockets.events_url
         self.replay_url = sockets.replay_url
+        self.sealed = sockets.sealed
         self._sockets = sockets
         self._now_s = now_s
         self._gather_s = limits.gather_s

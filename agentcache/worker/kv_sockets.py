@@ -1,8 +1,11 @@
 """Where a worker publishes placement events, and where it replays them."""
 
 import errno
+import fcntl
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,12 +14,16 @@ from urllib.parse import urlsplit
 import zmq
 
 from agentcache.config import Settings
+from agentcache.embedded import socket_path
 from agentcache.errors import CacheError, Kind
+from agentcache.kv_events import OPEN, Seal
 
 SEND_LIMIT: Final = 1_000
 """Messages that wait for one slow subscriber; then it misses some, sees the gap, and asks for a replay."""
 REPLAY_LIMIT: Final = 100
-REQUEST_BYTES: Final = 64
+REQUEST_BYTES: Final = 1_024
+"""Enough for a request, and for the greetings of CURVE."""
+_IN_HOME: Final = "ev-"
 _ADDRESS: Final = re.compile(
     r"tcp://.+:(\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])|ipc://.+"
 )
@@ -32,6 +39,7 @@ class EventSockets:
     replay: "zmq.Socket[bytes]"
     events_url: str
     replay_url: str
+    sealed: bool
 
     @property
     def closed(self) -> bool:
@@ -48,24 +56,36 @@ class EventSockets:
 
 
 def publishes(settings: Settings) -> bool:
-    """Where somebody asked for it, and behind a router."""
-    return bool(settings.kv_events or settings.router_dir or settings.redis_url)
+    """Where somebody asked for it, and behind a router, if nobody else can read it there."""
+    return bool(settings.kv_events or settings.router_dir or (settings.redis_url and zmq.has("curve")))
 
 
-def open_sockets(settings: Settings) -> EventSockets:
-    """Bind both sockets: at `kv_events` and beside it, or at free ports of the worker's address.
+def open_sockets(settings: Settings, seal: Seal = OPEN, name: str = "") -> EventSockets:
+    """Bind both sockets: at `kv_events` and beside it, open to all; else where only the routers can read.
+
+    That is below `router_dir`, by a `name` that no other worker there has; or, for routers elsewhere, at free ports of
+    the worker's address with `seal` on them.
 
     Errors  CacheError(BAD_CONFIG) for an address that cannot be had
     """
+    if settings.kv_events:
+        return _opened(settings, settings.kv_events, OPEN)
+    if settings.router_dir:
+        with _swept_home(settings.router_dir) as home:
+            return _opened(settings, f"ipc://{home}/{_IN_HOME}{name[:6]}", OPEN)
+    return _opened(settings, f"tcp://{_numeric(settings.host)}:*", seal)
+
+
+def _opened(settings: Settings, wanted: str, seal: Seal) -> EventSockets:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     events, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
     try:
         for one, limit in ((events, SEND_LIMIT), (replay, REPLAY_LIMIT)):
             one.set(zmq.SNDHWM, limit)
+            seal.publisher(one)
         replay.set(zmq.RCVHWM, REPLAY_LIMIT)
         replay.set(zmq.MAXMSGSIZE, REQUEST_BYTES)
         replay.set(zmq.ROUTER_MANDATORY, 1)
-        wanted = settings.kv_events or f"tcp://{_numeric(settings.host)}:*"
         at = _bind(events, wanted)
         beside = _bind(replay, replay_address(wanted))
     except CacheError:
@@ -74,7 +94,34 @@ def open_sockets(settings: Settings) -> EventSockets:
         context.term()
         raise
     host = urlsplit(settings.advertise_url).hostname or ""
-    return EventSockets(context, events, replay, _reachable(at, host), _reachable(beside, host))
+    return EventSockets(context, events, replay, _reachable(at, host), _reachable(beside, host), seal.sealed)
+
+
+@contextmanager
+def _swept_home(router_dir: str) -> Iterator[Path]:
+    """Where a router's folder has its sockets, which nobody else can look into; one worker at a time.
+
+    What workers that are dead have left there is removed. Errors: BAD_CONFIG
+    """
+    try:
+        home = socket_path(Path(router_dir).expanduser().absolute()).parent
+        with (home / "events.lock").open("w") as lock:
+            # Without a lock another one's address that is bound, and not listened at yet, would be removed.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for left in home.glob(f"{_IN_HOME}*"):
+                if not _answers(left):
+                    left.unlink(missing_ok=True)
+            yield home
+    except OSError as error:
+        raise CacheError(
+            Kind.BAD_CONFIG,
+            f"cannot publish events in {router_dir} ({error.strerror}); name an address in kv_events",
+        ) from None
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as line:
+        return not line.connect_ex(str(path))
 
 
 def replay_address(events: str) -> str:
@@ -98,6 +145,8 @@ def _bind(one: "zmq.Socket[bytes]", address: str) -> str:
             f"cannot publish events at {address} ({error.strerror}); kv_events is tcp://IP:PORT with two free "
             "ports in a row, or ipc://PATH",
         ) from None
+    if address.startswith("ipc://"):
+        Path(address.removeprefix("ipc://")).chmod(0o600)
     return one.get_string(zmq.LAST_ENDPOINT)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from agentcache.config import Settings
 from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError, Kind
-from agentcache.kv_events import component_card
+from agentcache.kv_events import OPEN, Seal, Sealed, component_card
 from agentcache.store.api import StoreRules
 from agentcache.store.connect import connect, join_home, read_secret
 from agentcache.store.redis import RedisStore
@@ -26,7 +26,10 @@ NowMs = Callable[[], int]
 
 
 class Membership(Protocol):
-    """What a worker is to routers."""
+    """What a worker is to routers. `seal` is for its events."""
+
+    @property
+    def seal(self) -> Seal: ...
 
     def gate(self, incarnation: str) -> Gate:
         """Who may ask the worker as it has run since this start."""
@@ -37,6 +40,8 @@ class Membership(Protocol):
 
 class Alone:
     """A worker without routers."""
+
+    seal = OPEN
 
     def gate(self, incarnation: str) -> Gate:
         return OPEN_GATE
@@ -58,6 +63,7 @@ class Member:
             self._store_url, self._secret = join_home(Path(settings.router_dir).expanduser())
         else:
             self._secret = read_secret(Path(settings.secret_file).expanduser())
+        self.seal = Sealed(TagSigner(self._secret))
 
     def gate(self, incarnation: str) -> Gate:
         return TagGate(TagSigner(self._secret), self._name, unix_ms, incarnation)
@@ -96,6 +102,7 @@ class Member:
             replay_url=worker.events.replay_url,
             started_ms=unix_ms(),
             prompt_bytes_max=worker.prompt_bytes_max,
+            events_sealed=worker.events.sealed,
         )
 
 

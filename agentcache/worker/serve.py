@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
 
@@ -46,10 +46,11 @@ def serve(settings: Settings, store_now_ms: NowMs | None = None) -> int:
     with (
         leaving_early(leave_at_once),
         bind(settings.host, settings.port) as listener,
-        closing(open_publisher(settings, incarnation, time.time)) as events,
+        ExitStack() as open_until_the_end,
     ):
-        url = url_of(listener)
-        member = membership(settings, url, store_now_ms)
+        member = membership(settings, url_of(listener), store_now_ms)
+        events = open_publisher(settings, incarnation, time.time, seal=member.seal)
+        open_until_the_end.callback(events.close)
         structlog.get_logger().info("loading", model=settings.model, device=settings.device)
         worker = start_worker(settings, events)
         worker.gate = member.gate(incarnation)

@@ -120,7 +120,7 @@ async def test_a_worker_lives_and_leaves_with_its_routers(tmp_path: Path) -> Non
             str(world.client.base_url).rstrip("/"),
             True,
         )
-        assert entry.card.events_url.startswith("tcp://")
+        assert entry.card.events_url.startswith(f"ipc://{tmp_path}/router/")
         assert (await world.client.post("/v1/completions", json=BODY)).status_code == 401
         assert (await world.turn("s", "r1")).headers["x-agentcache-session"] == "s"
         assert await world.markers() == {"acme:s": 1}

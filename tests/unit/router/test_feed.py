@@ -16,6 +16,7 @@ from agentcache.kv_events import (
     Batch,
     BlockEvent,
     BlockStored,
+    Sealed,
     encode_batch,
     pack_seq,
     topic_of,
@@ -24,7 +25,7 @@ from agentcache.kv_events import (
 from agentcache.router.feed import FeedMode, FeedRules, Feeds, FeedState
 from agentcache.router.index import PrefixIndex
 from agentcache.types import Event, EventKind, TierName, full_spec
-from agentcache.wire import WorkerCard
+from agentcache.wire import TagSigner, WorkerCard
 from agentcache.worker.kv_publisher import KvPublisher, Limits
 from agentcache.worker.kv_sockets import open_sockets
 from tests.fleets import PAGE, card_of
@@ -33,6 +34,8 @@ QUICK = FeedRules(silence_s=0.05, replay_s=2.0)
 PATIENT = FeedRules(silence_s=3600.0, replay_s=2.0)
 WAIT_S = 10.0
 NOW_S = 1000.0
+ANYWHERE = Settings(kv_events="tcp://127.0.0.1:*")
+SEALED = Sealed(TagSigner(b"s" * 32))
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -45,7 +48,7 @@ async def until(condition: Callable[[], object]) -> None:
 @asynccontextmanager
 async def listening(rules: FeedRules = QUICK) -> AsyncIterator[tuple[Feeds, PrefixIndex]]:
     index = PrefixIndex()
-    feeds = Feeds(index, lambda: int(NOW_S * 1000) + 250, rules)
+    feeds = Feeds(index, lambda: int(NOW_S * 1000) + 250, rules, SEALED)
     try:
         yield feeds, index
     finally:
@@ -60,11 +63,11 @@ def page(number: int) -> bytes:
 
 
 @contextmanager
-def publishing(incarnation: str = "first", limits: Limits | None = None) -> Iterator[KvPublisher]:
-    settings = Settings(kv_events="tcp://127.0.0.1:*")
-    publisher = KvPublisher(
-        open_sockets(settings), incarnation, lambda: NOW_S, SystemClock(), limits or Limits(gather_s=0)
-    )
+def publishing(
+    incarnation: str = "first", limits: Limits | None = None, settings: Settings = ANYWHERE
+) -> Iterator[KvPublisher]:
+    sockets = open_sockets(settings, SEALED, incarnation)
+    publisher = KvPublisher(sockets, incarnation, lambda: NOW_S, SystemClock(), limits or Limits(gather_s=0))
     publisher.start((full_spec(),), PAGE)
     with closing(publisher):
         yield publisher
@@ -76,6 +79,7 @@ def card_for(publisher: KvPublisher, worker: str = "a") -> WorkerCard:
         incarnation=publisher.incarnation,
         events_url=publisher.events_url,
         replay_url=publisher.replay_url,
+        events_sealed=publisher.sealed,
     )
 
 
@@ -97,6 +101,18 @@ async def test_a_late_listener_hears_of_everything_and_then_of_the_rest() -> Non
             await until(lambda: index.pages == 60)
             assert index.synced("a")
             assert feeds.overall is FeedMode.EVENTS
+
+
+@pytest.mark.asyncio
+async def test_workers_whose_events_are_for_routers_only_are_followed_beside_others() -> None:
+    elsewhere = Settings(redis_url="redis://h:1", secret_file="s")
+    with publishing(settings=elsewhere) as sealed, publishing() as plain:
+        assert (sealed.sealed, plain.sealed) == (True, False)
+        async with listening() as (feeds, index):
+            await feeds.sync([card_for(sealed), card_for(plain, "b")])
+            store(sealed, 1, 2)
+            store(plain, 3)
+            await until(lambda: index.pages == 3 and feeds.overall is FeedMode.EVENTS)
 
 
 @pytest.mark.asyncio

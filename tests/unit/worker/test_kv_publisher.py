@@ -260,7 +260,8 @@ def test_replays_are_beside_the_events(events: str, replay: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
 def test_behind_a_router_a_free_port_of_the_workers_host(host: str) -> None:
-    with closing(open_publisher(Settings(router_dir="x", host=host), "life", lambda: 0.0)) as publisher:
+    settings = Settings(redis_url="redis://h:1", secret_file="s", host=host)
+    with closing(open_publisher(settings, "life", lambda: 0.0)) as publisher:
         assert publisher.events_url.startswith("tcp://127.0.0.1:")
         assert publisher.events_url != publisher.replay_url
         assert publisher.listening
@@ -288,7 +289,7 @@ def test_a_port_that_is_taken() -> None:
 
 def test_a_host_that_nobody_knows() -> None:
     with pytest.raises(CacheError, match="choose another with --host"):
-        open_sockets(Settings(router_dir="x", host="no such host"))
+        open_sockets(Settings(redis_url="redis://h:1", secret_file="s", host="no such host"))
 
 
 def test_without_anybody_who_wants_events_there_are_none() -> None:
