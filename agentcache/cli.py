@@ -168,6 +168,13 @@ def store(options: tuple[str, ...]) -> None:
     _start("agentcache.bench.store:main", options)
 
 
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def policies(options: tuple[str, ...]) -> None:
+    """Eviction orders against LRU and a bound, on traces."""
+    _start("agentcache.bench.policies:main", options)
+
+
 @cli.command("config")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 @settings_options(Settings)

@@ -13,19 +13,20 @@ LINE_EVERY_NS = 5_000_000_000
 
 
 class Steps:
-    """Counts turns of one named pass and shows them."""
+    """Counts steps of one named pass and shows them; `unit` is what one is called, in the plural."""
 
-    def __init__(self, title: str, total: int, bar: Progress, clock: Clock) -> None:
+    def __init__(self, title: str, total: int, bar: Progress, clock: Clock, unit: str = "turns") -> None:
         self.done = 0
         self._title = title
         self._total = total
         self._clock = clock
+        self._unit = unit
         self._bar = bar
         self._task = bar.add_task(title, total=total)
         self._said_ns = clock.now_ns()
 
-    def advance(self, _: Outcome) -> None:
-        """One turn more."""
+    def advance(self, _: Outcome | None = None) -> None:
+        """One step more."""
         self.done += 1
         self._bar.advance(self._task)
         if not self._bar.console.is_terminal:
@@ -35,18 +36,20 @@ class Steps:
         now_ns = self._clock.now_ns()
         if now_ns - self._said_ns >= LINE_EVERY_NS or self.done == self._total:
             self._said_ns = now_ns
-            self._bar.console.print(f"{self._title}: {self.done} of {self._total} turns", highlight=False)
+            self._bar.console.print(
+                f"{self._title}: {self.done} of {self._total} {self._unit}", highlight=False
+            )
 
 
 @contextmanager
-def steps(title: str, total: int, console: Console, clock: Clock) -> Iterator[Steps]:
-    """Show a pass of `total` turns until the block ends."""
+def steps(title: str, total: int, console: Console, clock: Clock, unit: str = "turns") -> Iterator[Steps]:
+    """Show a pass of `total` steps until the block ends."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("turns"),
+        TextColumn(unit),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        yield Steps(title, total, bar, clock)
+        yield Steps(title, total, bar, clock, unit)

@@ -1,0 +1,168 @@
+"""Makes traces that are like real ones in their numbers, from a seed: for benchmarks that everybody can run again.
+
+The numbers are medians and 90th percentiles of published trajectories, taken for lognormal; nothing else of those
+traces is in here. `claude-code`: people and tools, long prompts, compactions, sub-agents (668 sessions of Claude Code,
+callanjfox/kv-cache-tester at 94f6046d, Apache-2.0). `swe-agent`: a tool loop with nobody in it (500 runs of
+mini-swe-agent on SWE-bench Verified, gruckion/mini-swe-agent at d12a71af, MIT).
+"""
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from agentcache.errors import CacheError, Kind
+from agentcache.replay.trace import ALONE, Call, Facts, Gap, Hidden, Link, Place, Session
+from agentcache.waits import WaitKind
+
+BLOCK_TOKENS = 64
+_P90 = 1.2816
+"""How many standard deviations above the mean the 90th percentile of a normal distribution lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A lognormal by its median and its 90th percentile, cut off at `most`."""
+
+    median: float
+    p90: float
+    most: float = math.inf
+
+    def draw(self, chance: random.Random) -> float:
+        spread = math.log(self.p90 / self.median) / _P90
+        return min(self.most, self.median * math.exp(chance.gauss(0.0, spread)))
+
+
+@dataclass(frozen=True, slots=True)
+class Subagents:
+    """`share` of the sessions have some; each has `calls`."""
+
+    share: float
+    count: Spread
+    calls: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One kind of agent. Units: tokens, seconds, calls.
+
+    `kits` sets of tools share a first prefix of `kit_tokens`, the n-th in proportion to 1/n; `own` tokens of the first
+    prompt follow it. A call adds `added` tokens to the prompt and answers `output`; `shrinks` of them cut the prompt
+    down to `left` of it. `people` of the gaps are a person's.
+    """
+
+    calls: Spread
+    kits: int
+    kit_tokens: int
+    own: Spread
+    added: Spread
+    output: Spread
+    tool_s: Spread
+    human_s: Spread
+    people: float
+    shrinks: float = 0.0
+    left: float = 0.12
+    subagents: Subagents = Subagents(0.0, Spread(1, 1.01), Spread(1, 1.01))
+    longest: int = 400_000
+
+
+SHAPES: Mapping[str, Shape] = {
+    "claude-code": Shape(
+        calls=Spread(43, 149, 514),
+        kits=20,
+        kit_tokens=15_000,
+        own=Spread(18_000, 110_000, 300_000),
+        added=Spread(704, 4_928, 90_000),
+        output=Spread(218, 885, 16_000),
+        tool_s=Spread(9, 78, 3_600),
+        human_s=Spread(121, 1_375, 7_200),
+        people=0.14,
+        shrinks=0.016,
+        subagents=Subagents(0.025, Spread(3, 8, 12), Spread(11, 22, 24)),
+    ),
+    "swe-agent": Shape(
+        calls=Spread(36, 66, 145),
+        kits=1,
+        kit_tokens=128,
+        own=Spread(1_900, 3_000, 12_000),
+        added=Spread(165, 1_228, 20_000),
+        output=Spread(79, 589, 8_000),
+        tool_s=Spread(0.64, 4.6, 600),
+        human_s=Spread(60, 600, 3_600),
+        people=0.0,
+    ),
+}
+
+
+def synthesize(shape_name: str, sessions: int, seed: int) -> Iterator[Session]:
+    """So many sessions, sub-agents after their parents and not counted; equal seeds give equal traces.
+
+    Errors  BAD_REQUEST for a shape that there is not
+    """
+    if shape_name not in SHAPES:
+        raise CacheError(
+            Kind.BAD_REQUEST, f"no kind of trace is called {shape_name!r}; there are {', '.join(SHAPES)}"
+        )
+    shape = SHAPES[shape_name]
+    for number in range(sessions):
+        chance = random.Random(f"{shape_name} {seed} {number}")
+        name = f"{shape_name}-{seed}-{number}"
+        made = _Maker(shape, chance, name).session(round(shape.calls.draw(chance)))
+        yield made
+        yield from _children(shape, chance, made)
+
+
+def _children(shape: Shape, chance: random.Random, parent: Session) -> Iterator[Session]:
+    if chance.random() >= shape.subagents.share:
+        return
+    for number in range(max(1, round(shape.subagents.count.draw(chance)))):
+        name = f"{parent.name}/{number}"
+        made = _Maker(shape, chance, name).session(round(shape.subagents.calls.draw(chance)))
+        after = chance.randint(1, len(parent.calls))
+        yield replace(made, among=Place(parent.name, Link.SPAWN, after))
+
+
+class _Maker:
+    """One session, grown call by call."""
+
+    def __init__(self, shape: Shape, chance: random.Random, name: str) -> None:
+        self._shape = shape
+        self._chance = chance
+        self._name = name
+        self._tokens = 0
+        self._blocks = 0
+        self._next = 0
+
+    def session(self, calls: int) -> Session:
+        shape, chance = self._shape, self._chance
+        weights = [1 / (1 + kit) for kit in range(shape.kits)]
+        (kit,) = chance.choices(range(shape.kits), weights)
+        self._tokens = shape.kit_tokens + round(shape.own.draw(chance))
+        made = [self._call(0, Gap(WaitKind.UNKNOWN, 0.0))]
+        while len(made) < calls and self._tokens < shape.longest:
+            made.append(self._turn(made[-1].facts))
+        hidden = Hidden(f"{self._name.split('-')[0]} tools {kit}", shape.kit_tokens)
+        return Session(self._name, tuple(made), self._name, BLOCK_TOKENS, self._name, ALONE, hidden)
+
+    def _turn(self, before: Facts) -> Call:
+        shape, chance = self._shape, self._chance
+        keep = self._blocks
+        if chance.random() < shape.shrinks:
+            left = shape.left * self._tokens
+            self._tokens = max(shape.kit_tokens, round(left))
+            keep = self._tokens // BLOCK_TOKENS
+        self._tokens += max(round(shape.added.draw(chance)), before.output_tokens)
+        human = before.finish == "stop"
+        seconds = (shape.human_s if human else shape.tool_s).draw(chance)
+        return self._call(keep, Gap(WaitKind.HUMAN if human else WaitKind.TOOL, seconds))
+
+    def _call(self, keep: int, gap: Gap) -> Call:
+        """The next call, whose prompt has `self._tokens`; `keep` blocks of it are those of the prompt before."""
+        count = self._tokens // BLOCK_TOKENS - keep
+        blocks = tuple(range(self._next, self._next + count))
+        self._next += count
+        self._blocks = keep + count
+        finish = "stop" if self._chance.random() < self._shape.people else "tool_calls"
+        output = max(1, round(self._shape.output.draw(self._chance)))
+        facts = Facts(gap, None, self._tokens, output, finish=finish)
+        return Call(keep, blocks=blocks, facts=facts)
