@@ -21,6 +21,7 @@ from agentcache.router.proxy import ProxyEndpoint
 from agentcache.router.routes import PASSED, error_body_of, fault_body, http_error
 from agentcache.router.sessions_api import SessionsApi
 from agentcache.web.body import ClientGoneError
+from agentcache.web.methods import allowed_methods
 from agentcache.web.reply import json_response
 from agentcache.web.status import HTTP_STATUS, error_headers
 
@@ -89,8 +90,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     path = request.url.path
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         said = http_error(path, 405, f"{request.method} is not allowed at {path}", "method_not_allowed")
-    else:
-        said = http_error(path, error.status_code, f"there is nothing at {path}", "not_found")
+        return json_response(405, said, {"allow": allowed_methods(request)})
+    said = http_error(path, error.status_code, f"there is nothing at {path}", "not_found")
     return json_response(error.status_code, said, error.headers)
 
 

@@ -42,7 +42,7 @@ def opened(settings: RouterSettings, clock: Clock) -> Iterator[Place]:
     Errors  CacheError(BAD_CONFIG)
     """
     if settings.redis_url:
-        secret = read_secret(Path(settings.secret_file))
+        secret = read_secret(Path(settings.secret_file).expanduser())
         yield Place(settings.redis_url, secret, f"at {without_password(settings.redis_url)}", elsewhere)
         return
     home = open_home(settings.folder, clock)

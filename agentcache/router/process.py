@@ -16,11 +16,13 @@ from agentcache.web.listening import bind_shared
 def main() -> int:
     """Serve until SIGTERM; the exit code."""
     told = msgspec.json.decode(os.environ[TOLD], type=Told)
-    settings = RouterSettings(**told.settings)
+    known = {name: said for name, said in told.settings.items() if name in RouterSettings.model_fields}
+    settings = RouterSettings(**known)  # of the first process, which may be older than what is installed now
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
     tenants = load_tenants(settings.tenants_file, os.environ.get(VARIABLE, ""), settings.admin_key_file)
     with bind_shared(settings.host, settings.port) as listener:
-        return run_one(settings, told.place, tenants, listener, Run(_silent, shared_metrics=told.counted))
+        run = Run(_silent, told.store_now_ms, told.counted)
+        return run_one(settings, told.place, tenants, listener, run)
 
 
 def _silent() -> None:

@@ -25,7 +25,7 @@ from agentcache.router.banner import banner
 from agentcache.router.context import Router, World
 from agentcache.router.home import Place, kept, opened, prepared
 from agentcache.router.metrics import RouterMetrics
-from agentcache.router.processes import run_several
+from agentcache.router.processes import StoreTime, run_several
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import VARIABLE, Tenants, load_tenants
 from agentcache.store.connect import connect
@@ -36,8 +36,6 @@ YOUNG_OBJECTS: Final = 10_000
 """Objects between two small collections. Requests leave few cycles, and each collection holds up all streams."""
 CUT_S: Final = 1
 """Seconds for answers to leave that were cut; a client that does not read loses them."""
-StoreTime = Callable[[], int] | None
-"""Unix milliseconds in place of the store's own clock, for tests."""
 
 
 def serve(
@@ -55,7 +53,7 @@ def serve(
     with leaving_early(_leave), opened(settings, SystemClock()) as place:
         asyncio.run(prepared(place, settings, store_now_ms, forget))
         if settings.workers > 1:
-            return run_several(settings, place, environ)
+            return run_several(settings, place, environ, store_now_ms)
         with bind(settings.host, settings.port) as listener:
             url = url_of(listener)
             said = banner(settings, url, place.shown)

@@ -206,7 +206,7 @@ def _digests(entries: Iterable[_Entry]) -> dict[bytes, Tenant]:
 
 def _admin_key(file: str) -> str:
     try:
-        key = Path(file).read_text(encoding="utf-8").strip()
+        key = Path(file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise _bad(file, f"the admin key cannot be read: {error}") from None
     return _key(file, key)

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from agentcache.errors import CacheError
 from agentcache.web.body import ClientGoneError
+from agentcache.web.methods import allowed_methods
 from agentcache.web.reply import json_response
 from agentcache.web.status import error_answer, error_body, error_headers
 from agentcache.worker.cache_routes import CacheRoutes
@@ -124,8 +125,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         said = error_body(405, f"{request.method} is not allowed at {request.url.path}", "method_not_allowed")
-    else:
-        said = error_body(error.status_code, f"there is nothing at {request.url.path}", "not_found")
+        return json_response(405, said, {"allow": allowed_methods(request)})
+    said = error_body(error.status_code, f"there is nothing at {request.url.path}", "not_found")
     return json_response(error.status_code, said, error.headers)
 
 

@@ -219,3 +219,12 @@ def test_the_page_shows_a_file_that_is_one(tmp_path: Path) -> None:
     assert tenants.names == ("acme", "beta")
     assert tenants.authenticate(bearer("sk-beta-0001")) == Tenant("beta", SESSION_LIMIT)
     assert tenants.authenticate(bearer("test")) == tenants.authenticate(bearer(ACME))
+
+
+def test_files_may_be_named_from_ones_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "tenants.toml").write_text(TWO)
+    (tmp_path / "admin").write_text("sk-admin-0001")
+    tenants = load_tenants("~/tenants.toml", "", "~/admin")
+    tenants.require_admin(bearer("sk-admin-0001"))
+    assert tenants.names == ("acme", "beta")
