@@ -11,6 +11,8 @@ from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.formats.miniswe import MiniSweReader
+from agentcache.replay.formats.sweagent import SweAgentReader
+from agentcache.replay.formats.tau import TauBenchReader
 from agentcache.replay.formats.weka import WekaReader
 from agentcache.replay.sources import Document, Source, sources
 from agentcache.replay.trace import Session
@@ -25,16 +27,21 @@ class Reader(Protocol):
     Errors       CacheError(BAD_TRACE) naming file, line and field, from the iterator
     """
 
-    format: str
-    description: str
-    document_is_session: bool
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def document_is_session(self) -> bool: ...
 
     def accepts(self, first: Document) -> bool: ...
 
     def sessions(self, files: Iterable[Source]) -> Iterator[Session]: ...
 
 
-READERS: tuple[Reader, ...] = (WekaReader(), MiniSweReader())
+READERS: tuple[Reader, ...] = (WekaReader(), TauBenchReader(), SweAgentReader(), MiniSweReader())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +50,41 @@ class Trace:
 
     path: Path
     files: tuple[Source, ...]
+    readers: tuple[Reader, ...] = READERS
 
     def sessions(self) -> Iterator[Session]:
-        for reader, files in groupby(self.files, key=reader_of):
+        for reader, files in self._by_reader():
             yield from reader.sessions(files)
 
     def count(self) -> int:
         """How many sessions there are; reads every file to its end, without parsing it where it need not be."""
-        return sum(_count(reader, files) for reader, files in groupby(self.files, key=reader_of))
+        return sum(_count(reader, files) for reader, files in self._by_reader())
+
+    def formats(self) -> list[str]:
+        """The formats of its files, in file order."""
+        return list(dict.fromkeys(reader.format for reader, _ in self._by_reader()))
+
+    def _by_reader(self) -> Iterator[tuple[Reader, Iterator[Source]]]:
+        return groupby(self.files, key=lambda source: reader_of(source, self.readers))
 
 
-def open_trace(path: Path) -> Trace:
+def open_trace(path: Path, readers: tuple[Reader, ...] = READERS) -> Trace:
     """The trace at `path`: a file in a known format, or a directory or archive of such files.
 
     Errors  CacheError(BAD_TRACE): nothing there, an empty file, or a first file that no reader knows
     """
     files = tuple(sources(path))
-    reader_of(files[0])
-    return Trace(path, files)
+    reader_of(files[0], readers)
+    return Trace(path, files, readers)
 
 
-def reader_of(source: Source) -> Reader:
+def reader_of(source: Source, readers: tuple[Reader, ...] = READERS) -> Reader:
     """The first reader that accepts the file's first document; reads no further than that."""
     first = next(source.documents(), Document({}, source.path, 0))
-    for reader in READERS:
+    for reader in readers:
         if reader.accepts(first):
             return reader
-    known = ", ".join(reader.format for reader in READERS)
+    known = ", ".join(reader.format for reader in readers)
     message = f"{first.place} is not a trace that agentcache can read (it reads: {known})"
     raise CacheError(Kind.BAD_TRACE, message)
 

@@ -1,6 +1,7 @@
 """How one prompt of a session differs from the one before it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentcache.replay.trace import Message
@@ -38,3 +39,19 @@ def said(role: str, text: str) -> Message:
 def elapsed(start_s: float, end_s: float) -> float:
     """Seconds between, at least 0, in whole microseconds: what clocks of 1970 resolve in a float."""
     return max(0.0, round(end_s - start_s, 6))
+
+
+@dataclass(slots=True)
+class Names:
+    """Makes the names of a file's sessions differ."""
+
+    taken: set[str] = field(default_factory=set)
+
+    def new(self, wanted: str) -> str:
+        """The name, or with `+2`, `+3`… behind it if it is taken."""
+        name, number = wanted, 1
+        while name in self.taken:
+            number += 1
+            name = f"{wanted}+{number}"
+        self.taken.add(name)
+        return name

@@ -7,18 +7,18 @@ Version 2 stamps the end of every answer and of every tool. Version 1 has only `
 in whole seconds, and that is its start: what is after it is split into answer and tool by a rule.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.formats.history import elapsed, whole
+from agentcache.replay.formats.conversation import SENT_FIELDS, cleaned, cut
+from agentcache.replay.formats.history import elapsed
 from agentcache.replay.formats.record import Record
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Gap, Message, Place, Session
+from agentcache.replay.trace import Facts, Gap, Message, Place, Session
 from agentcache.waits import WaitKind
 
-SENT_FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name")
 ANSWER_S = 2.0
 ANSWER_S_PER_TOKEN = 0.011
 """What an answer takes where only its start is known, fitted to 10,000 gaps of such trajectories."""
@@ -62,10 +62,15 @@ def read_session(document: Document, stem: str) -> Session:
     if answers and answers[0] == 0:
         raise _bad(document, "begins with an assistant message: its prompt is missing")
     times = list(_times(records, answers))
+
+    def facts(turn: int, at: int) -> Facts:
+        gap = _gap(times[turn - 1], times[turn]) if turn else Gap()
+        return _facts(records[at].child("extra").child("response"), gap, times[turn])
+
     group = Record(value, document).text("instance_id")
     return Session(
         group or fallback,
-        tuple(_calls(sent, records, answers, times)),
+        tuple(cut(sent, answers, facts)),
         document.place,
         among=Place(start_s=times[0].asked_s if times else None, group=group),
     )
@@ -123,18 +128,6 @@ def _estimated(response: Record, ended: float | None) -> _Times:
     return _Times(created, None if created is None else created + takes, created is not None, False)
 
 
-def _calls(
-    sent: list[Message], records: list[Record], answers: list[int], times: Sequence[_Times]
-) -> Iterator[Call]:
-    """Cut the conversation at its assistant messages: `added [from, at) | recorded at | next from at`."""
-    start = 0
-    for turn, at in enumerate(answers):
-        gap = _gap(times[turn - 1], times[turn]) if turn else Gap()
-        facts = _facts(records[at].child("extra").child("response"), gap, times[turn])
-        yield Call(start, tuple(sent[start:at]), sent[at], facts=facts)
-        start = at
-
-
 def _gap(before: _Times, now: _Times) -> Gap:
     if before.ended_s is None or now.asked_s is None:
         return Gap(WaitKind.TOOL)
@@ -163,8 +156,7 @@ def _sent(message: Any, number: int, document: Document) -> Message:
     without_text = content is None and (message.get("tool_calls") or message["role"] == "exit")
     if not isinstance(content, str | list) and not without_text:
         raise _bad(document, f"has no content in message {number} ({message['role']})")
-    kept = {name: message[name] for name in SENT_FIELDS if message.get(name) is not None}
-    return {**kept, "content": whole(content)} if isinstance(content, str) else kept
+    return cleaned({name: message[name] for name in SENT_FIELDS if message.get(name) is not None})
 
 
 def _bad(document: Document, what: str) -> CacheError:

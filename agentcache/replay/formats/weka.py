@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agentcache.replay.formats.history import elapsed, finish_of, shared
+from agentcache.replay.formats.history import Names, elapsed, finish_of, shared
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
 from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
@@ -65,13 +65,10 @@ def read_agents(document: Document, stem: str) -> Iterator[Session]:
     requests = whole.children("requests")
     asked = _in_order([record for record in requests if record.text("type") != "subagent"])
     yield _session(whole, name, asked, Place(), Gap(), whole)
-    names: set[str] = set()
+    names = Names()
     for record in requests:
         if record.text("type") == "subagent":
-            child = f"{name}/{record.name('agent_id')}"
-            while child in names:
-                child += "+"
-            names.add(child)
+            child = names.new(f"{name}/{record.name('agent_id')}")
             place, gap = _spawned(record, name, asked)
             yield _session(record, child, _in_order(record.children("requests")), place, gap, whole)
 

@@ -41,7 +41,7 @@ def test_a_directory_is_one_trace(tmp_path: Path) -> None:
 def test_a_file_that_no_reader_knows(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(CacheError, match="it reads: .*mini-swe-agent") as caught:
+    with pytest.raises(CacheError, match=r"it reads: .*mini-swe-agent") as caught:
         open_trace(path)
     assert caught.value.kind is Kind.BAD_TRACE
 

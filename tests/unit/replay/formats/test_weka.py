@@ -56,7 +56,7 @@ def test_an_agent_and_its_sub_agents_are_sessions() -> None:
         among=Place("trace_7", Link.SPAWN, after_call=2),
         hidden=Hidden("claude-haiku-4-5/4", 4),
     )
-    assert (second.name, second.hidden) == ("trace_7/a1+", Hidden())
+    assert (second.name, second.hidden) == ("trace_7/a1+2", Hidden())
     assert second.among == Place("trace_7", Link.SPAWN, after_call=2)
     assert second.calls[0].facts.gap == Gap(seconds=84.0)
 
