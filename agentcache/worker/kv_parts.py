@@ -7,7 +7,7 @@ import msgspec
 
 from agentcache.kv_events import AllBlocksCleared, BlockEvent
 
-PART_PAGES: Final = 2_000
+PART_PAGES: Final = 1_000
 """Pages that one message tells of, but for the last event in it; a router takes some milliseconds for them."""
 
 

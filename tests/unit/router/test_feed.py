@@ -1,6 +1,7 @@
 """Feeds over real sockets: what a worker tells arrives once, in order, whatever was lost, restarted or garbage."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 
@@ -26,6 +27,7 @@ from agentcache.router.feed import FeedMode, FeedRules, Feeds, FeedState
 from agentcache.router.index import PrefixIndex
 from agentcache.types import Event, EventKind, TierName, full_spec
 from agentcache.wire import TagSigner, WorkerCard
+from agentcache.worker.kv_parts import PART_PAGES
 from agentcache.worker.kv_publisher import KvPublisher, Limits
 from agentcache.worker.kv_sockets import open_sockets
 from tests.fleets import PAGE, card_of
@@ -125,6 +127,26 @@ async def test_a_journal_that_has_forgotten_is_a_snapshot() -> None:
             await feeds.sync([card_for(publisher)])
             await until(lambda: index.pages == 20 and index.synced("a"))
             assert publisher.counts().snapshots >= 1
+
+
+@pytest.mark.asyncio
+async def test_a_long_snapshot_is_taken_part_by_part_and_others_have_their_turn() -> None:
+    pages, at_once = 6 * PART_PAGES, 100
+    with publishing(limits=Limits(gather_s=0, journal_batches=1)) as publisher:
+        for number in range(0, pages, at_once):
+            hashes = tuple(map(page, range(number, number + at_once)))
+            told = publisher.counts().batches
+            publisher.publish(Event(EventKind.STORED, TierName.DEVICE, hashes, None, (1,) * PAGE * at_once))
+            await until(lambda told=told: publisher.counts().batches > told)  # type: ignore[misc]
+        async with listening() as (feeds, index):
+            await feeds.sync([card_for(publisher)])
+            seen = [0]
+            async with asyncio.timeout(WAIT_S):
+                while not index.synced("a"):
+                    await asyncio.sleep(0)
+                    seen.append(index.pages)
+    assert seen[-1] == pages
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= PART_PAGES + at_once
 
 
 @pytest.mark.asyncio

@@ -13,7 +13,7 @@ def stored(number: int, pages: int) -> BlockStored:
 EVENTS: list[BlockEvent] = [AllBlocksCleared(), *(stored(number, 300) for number in range(100))]
 
 
-@pytest.mark.parametrize(("most", "parts"), [(1000, 15), (5, 5), (1, 1)])
+@pytest.mark.parametrize(("most", "parts"), [(1000, 25), (5, 5), (1, 1)])
 def test_parts_tell_everything_in_order_and_are_not_more_than_there_may_be(most: int, parts: int) -> None:
     payloads = in_parts(7.0, iter(EVENTS), most)
     batches = [decode_batch(payload).batch for payload in payloads]
