@@ -123,6 +123,17 @@ class EngineThread:
         self._post(_Command(run, lambda e: _settle(loop, answer, partial(answer.set_exception, e))))
         return await answer
 
+    def tell(self, function: Callable[[Engine], object]) -> None:
+        """Run `function(engine)` between two steps, before whatever is asked later. Nobody waits for its answer."""
+
+        def run(engine: Engine) -> None:
+            try:
+                function(engine)
+            except Exception:
+                log.exception("engine.told_in_vain")
+
+        self._post(_Command(run, lambda _: None))
+
     def _post(self, command: _Command) -> None:
         with self._wake:
             alive = self._alive

@@ -7,7 +7,6 @@ Our own names are read strictly: what is malformed or contradicts itself is the 
 forgiven: what cannot be an id is left out, and named in `ignored`.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,11 +17,9 @@ from agentcache.ids import checked_id
 from agentcache.router.sender_names import BODY_SESSION, TABLE, Place, Role, Row, sent, spellings
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RequestHeaders
-from agentcache.web.naming import named_id, read_generation
+from agentcache.web.naming import named_id, read_expected, read_generation
 from agentcache.web.status import refuse
 
-EXPECTED: Final = wire.PREFIX + "expected-s"
-MAX_EXPECTED_S: Final = 1e9
 _WITH_AGENTS: Final = frozenset(row.group for row in TABLE if row.role is Role.AGENT)
 
 
@@ -90,7 +87,7 @@ def identify(headers: RequestHeaders, fields: Fields) -> Identity:
         ),
         final=bool(session) and any(map(reading.affirms, reading.rows(Role.FINAL, others))),
         family=reading.family(),
-        expected_s=_expected(headers),
+        expected_s=read_expected(headers.text(wire.EXPECTED), wire.EXPECTED),
         ignored=tuple(reading.ignored),
     )
 
@@ -114,17 +111,6 @@ def _fence(headers: RequestHeaders, session: str) -> int | None:
     if not session and fence is not None:
         raise refuse(f"{wire.GENERATION} needs a session: name one in {wire.SESSION}", wire.GENERATION)
     return fence
-
-
-def _expected(headers: RequestHeaders) -> float:
-    text = headers.text(EXPECTED)
-    try:
-        seconds = float(text) if text else 0.0
-    except ValueError:
-        seconds = math.nan
-    if not 0.0 <= seconds <= MAX_EXPECTED_S:
-        raise refuse(f"{EXPECTED} must be seconds from 0 to {MAX_EXPECTED_S:.0f}", EXPECTED)
-    return seconds
 
 
 def _others(session: str, claims: tuple[_Claim, ...]) -> frozenset[str]:

@@ -1,5 +1,6 @@
-"""Ids and generations as clients send them, refused by the name of what carried them."""
+"""Ids, generations and times as clients send them, refused by the name of what carried them."""
 
+import math
 from typing import Final
 
 from agentcache.errors import CacheError
@@ -8,6 +9,7 @@ from agentcache.types import SessionId
 from agentcache.web.status import refuse
 
 MAX_GENERATION: Final = 2**63 - 1
+MAX_EXPECTED_S: Final = 1e9
 
 
 def named_id(text: object, param: str) -> SessionId:
@@ -25,3 +27,14 @@ def read_generation(text: str, param: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_GENERATION):
         raise refuse(f"{param} must be a generation: a whole number that was answered before", param)
     return int(text)
+
+
+def read_expected(text: str, param: str) -> float:
+    """The seconds until a session is expected back, 0 when not sent. Errors: CacheError(BAD_REQUEST)."""
+    try:
+        seconds = float(text) if text else 0.0
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 <= seconds <= MAX_EXPECTED_S:
+        raise refuse(f"{param} must be seconds from 0 to {MAX_EXPECTED_S:.0f}", param)
+    return seconds

@@ -8,10 +8,11 @@ from agentcache.ids import checked_id, scoped
 from agentcache.types import SessionId, SessionTag
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders, RequestHeaders
-from agentcache.web.naming import named_id, read_generation
+from agentcache.web.naming import named_id, read_expected, read_generation
 from agentcache.web.status import refuse
 from agentcache.wire import (
     CACHED,
+    EXPECTED,
     GENERATION,
     PARENT,
     PROMPT,
@@ -50,6 +51,7 @@ def routed_identity(tag: Tag) -> Identity:
         issued=True,
         placement=tag.placement,
         epoch=tag.epoch,
+        expected_s=tag.hints.expected_s,
     )
     return Identity(issued, salt=tag.salt, request_id=tag.request_id)
 
@@ -74,6 +76,7 @@ def read_identity(headers: RequestHeaders, fields: Fields) -> Identity:
         parent=parent,
         strict=headers.flag(STRICT, default=False),
         superseded=headers.flag(SUPERSEDED, default=False),
+        expected_s=read_expected(headers.text(EXPECTED), EXPECTED),
     )
     ignored = headers.has(PARENT) and not parent
     return Identity(tag, parent_ignored=ignored, salt=fields.text("cache_salt"))

@@ -9,6 +9,8 @@ from agentcache.engine.api import Admitted, Finished, FinishReason, GenerateRequ
 from agentcache.engine.thread import EngineThread
 from agentcache.errors import CacheError, Kind
 from agentcache.stats import CachedTokens
+from agentcache.types import SessionId
+from agentcache.waits import Told, kind_of
 from agentcache.worker.stops import StopStrings
 from agentcache.worker.tools import Called, Part, joined
 
@@ -115,11 +117,11 @@ async def read_turn(
 
     Errors   as `EngineThread.generate`; CacheError(SHUTTING_DOWN) when the worker cut the turn
     """
-    cached = NOTHING_CACHED
+    cached, session, generation = NOTHING_CACHED, None, 0
     async with aclosing(thread.generate(request)) as events:
         async for event in events:
             if isinstance(event, Admitted):
-                cached = event.cached
+                cached, session, generation = event.cached, event.session, event.generation
                 yield event
             elif isinstance(event, Token):
                 piece = reading.push(event.token)
@@ -128,12 +130,23 @@ async def read_turn(
                 if reading.ended:
                     yield reading.rest()
                     reason = reading.reason(FinishReason.STOP)
+                    _tell(thread, session, generation, reason)
                     matched = reading.stops.matched
                     yield Outcome(reason, len(request.tokens), cached, reading.tokens, stop_string=matched)
                     return
             else:
                 yield reading.rest()
-                yield _outcome(event, reading)
+                outcome = _outcome(event, reading)
+                if outcome.reason != event.reason:
+                    _tell(thread, session, generation, outcome.reason)
+                yield outcome
+
+
+def _tell(thread: EngineThread, session: SessionId | None, generation: int, reason: str) -> None:
+    """Say how a turn really ended. The engine sees tokens, and neither calls nor stop strings in them."""
+    if session:
+        told = Told(kind_of(reason))
+        thread.tell(lambda engine: engine.cache.tell_session(session, generation, told))
 
 
 def _outcome(event: Finished, reading: Reading) -> Outcome:

@@ -10,7 +10,10 @@ import pytest_asyncio
 
 from agentcache.config import Settings
 from agentcache.engine.build import build_engine, load_tokenizer_for
+from agentcache.engine.engine import Engine
 from agentcache.engine.thread import EngineThread
+from agentcache.types import SessionId, WaitState
+from agentcache.waits import WaitKind
 from agentcache.worker.app import create_app
 from agentcache.worker.banner import banner
 from agentcache.worker.context import Worker
@@ -200,3 +203,57 @@ async def test_the_other_apis_are_told_as_well(client: httpx2.AsyncClient) -> No
     said = (await client.post("/v1/messages", json=claude)).json()["content"][0]["text"]
     answer = (await client.post("/v1/responses", json={**told, "input": "hi"})).json()
     assert said == answer["output"][0]["content"][0]["text"] == "as told"
+
+
+# whom a session waits for
+
+
+async def waits(worker: Worker, session: str) -> tuple[WaitKind, float | None]:
+    """Whom an idle session waits for, and for how many seconds in all, if somebody said so."""
+
+    def look(engine: Engine) -> tuple[WaitKind, float | None]:
+        registry = engine.cache._sessions
+        wait = registry.wait(SessionId(session))
+        assert wait.state is WaitState.IDLE
+        kind = registry._records.find(SessionId(session)).away.kind
+        return kind, None if wait.hint_ns is None else wait.hint_ns / 1e9
+
+    return await worker.thread.call(look)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [
+        ({"output": CALLED, "tools": TOOLS}, WaitKind.TOOL),
+        ({"output": CALLED, "tools": TOOLS, "parallel_tool_calls": False}, WaitKind.TOOL),
+        ({"output": CALLED, "tools": TOOLS, "stream": True}, WaitKind.TOOL),
+        ({"output": "Done."}, WaitKind.HUMAN),
+        ({"output": "Done. And more", "stop": "And"}, WaitKind.HUMAN),
+        ({"output": CALLED, "tools": TOOLS, "max_tokens": 3}, WaitKind.UNKNOWN),
+    ],
+    ids=["calls", "one call", "streamed calls", "text", "a stop string", "cut"],
+)
+async def test_the_end_of_a_turn_says_whom_its_session_waits_for(
+    agent: openai.AsyncOpenAI, worker: Worker, ends: dict[str, Any], kind: WaitKind
+) -> None:
+    answer = await asked(agent, session="s", **ends)
+    if "stream" in ends:
+        assert [chunk async for chunk in answer]
+    assert await waits(worker, "s") == (kind, None)
+
+
+@pytest.mark.asyncio
+async def test_clients_say_when_they_will_be_back(client: httpx2.AsyncClient, worker: Worker) -> None:
+    """With the request, from its turn's end; by a pause, from then."""
+    body = {"messages": MESSAGES, "max_tokens": 1, "session_id": "s"}
+    answer = await client.post(CHAT, json=body, headers={"x-agentcache-expected-s": "12.5"})
+    assert answer.status_code == 200
+    assert await waits(worker, "s") == (WaitKind.UNKNOWN, 12.5)
+    await client.post("/v1/sessions/s/pause", json={"tool": "bash", "expected_s": 40})
+    kind, hint = await waits(worker, "s")
+    assert (kind, hint is not None and 40 <= hint < 56) == (WaitKind.TOOL, True)
+    await client.post("/v1/sessions/s/resume")
+    assert await waits(worker, "s") == (WaitKind.TOOL, None)
+    bad = await client.post(CHAT, json=body, headers={"x-agentcache-expected-s": "soon"})
+    assert (bad.status_code, bad.json()["error"]["param"]) == (400, "x-agentcache-expected-s")
