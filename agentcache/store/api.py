@@ -262,7 +262,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEntry:
-    """A registered worker. `alive`: it was heard within `worker_s`."""
+    """A registered worker. `alive`: it was heard within `worker_s`, or could not be while the store was away."""
 
     card: WorkerCard
     load: WorkerLoad

@@ -48,7 +48,7 @@ async def connect(
     except ValueError as bad:
         raise _no_url(address) from bad
     default = CLUSTER_SHARDS if isinstance(line, ClusterLine) else 1
-    return RedisStore(Calls(line, rules, shards or default, now_ms), rules)
+    return RedisStore(Calls(line, rules, shards or default, now_ms))
 
 
 def _no_url(address: str) -> CacheError:

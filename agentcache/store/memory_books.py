@@ -96,6 +96,8 @@ class Books:
         """Forget everything, as a server that lost its data."""
         self._epoch = ""
         self.swept_ms = 0
+        self.looked_ms = 0
+        self.silence_ms = (0, 0)
         self.last = 0
         self.open: dict[SessionRef, Session] = {}
         self.tombs: dict[SessionRef, Tombstone] = {}
@@ -225,6 +227,21 @@ class Books:
         del stream[: -self.rules.stream_length]
         self.arrived.set()
         self.arrived = asyncio.Event()
+
+    def look(self) -> None:
+        """A router looks. Where none has for longer than a worker may be silent, the store may have been away."""
+        now_ms = self.now_ms()
+        if self.looked_ms and now_ms - self.looked_ms > self.rules.worker_s * 1000:
+            self.silence_ms = (self.looked_ms, now_ms)
+        self.looked_ms = now_ms
+
+    def heard(self, desk: Desk) -> int:
+        """When a worker counts as heard, in ms: where it could not be, some time after it could be again."""
+        worker_ms = round(self.rules.worker_s * 1000)
+        since_ms, until_ms = self.silence_ms
+        if until_ms <= self.now_ms() and since_ms - worker_ms < desk.heard_ms <= until_ms:
+            return until_ms + worker_ms
+        return desk.heard_ms
 
     def settle(self, worker: str, outcome: Outcome, said: str = "") -> None:
         """Answer for a worker that will not: everything that routers wait for."""

@@ -36,10 +36,11 @@ class MemoryFleet:
         return session.generation
 
     async def workers(self) -> tuple[WorkerEntry, ...]:
+        self.books.look()
         alive_ms = self.books.now_ms() - self.books.rules.worker_s * 1000
         desks = sorted(self.books.desks.items(), key=lambda one: one[0].encode())
         return tuple(
-            WorkerEntry(desk.card, desk.load, desk.heard_ms > alive_ms, desk.heard_ms, desk.draining)
+            WorkerEntry(desk.card, desk.load, self.books.heard(desk) > alive_ms, desk.heard_ms, desk.draining)
             for _, desk in desks
         )
 
@@ -59,6 +60,7 @@ class MemoryFleet:
     async def sweep(self, limit: int) -> Swept:
         books = self.books
         _, books.swept_ms = books.epoch, books.now_ms()
+        books.look()
         self._dismiss_gone()
         old_ms = books.now_ms() - books.rules.tombstone_s * 1000
         old = [ref for ref, tomb in books.tombs.items() if tomb.closed_ms <= old_ms]
@@ -81,7 +83,7 @@ class MemoryFleet:
     def _dismiss_gone(self) -> None:
         """Workers that were not heard for long: they hold nothing, and routers wait for them no longer."""
         gone_ms = self.books.now_ms() - self.books.rules.worker_s * 1000 * GONE_BEATS
-        for worker in [name for name, desk in self.books.desks.items() if desk.heard_ms <= gone_ms]:
+        for worker in [name for name, desk in self.books.desks.items() if self.books.heard(desk) <= gone_ms]:
             self.books.settle(worker, Outcome.FAILED, "the worker is gone")
             del self.books.desks[worker]
             self.books.mail.pop(worker, None)

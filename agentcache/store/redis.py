@@ -5,7 +5,6 @@ scripts do is written to be read in `memory_sessions.py`, `memory_fleet.py` and 
 step by step.
 """
 
-from agentcache.store.api import StoreRules
 from agentcache.store.calls import Calls
 from agentcache.store.redis_desk import RedisDesk
 from agentcache.store.redis_fleet import RedisFleet
@@ -18,8 +17,8 @@ class RedisStore(RedisSessions, RedisFleet, RedisDesk):
     Caller  uses it in one event loop and closes it there
     """
 
-    def __init__(self, calls: Calls, rules: StoreRules) -> None:
-        RedisFleet.__init__(self, calls, rules)
+    def __init__(self, calls: Calls) -> None:
+        RedisFleet.__init__(self, calls)
 
     async def aclose(self) -> None:
         """Let go of the connections. Idempotent."""

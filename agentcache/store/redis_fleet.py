@@ -10,7 +10,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 
 from agentcache.errors import CacheError, Kind
 from agentcache.ids import scoped
-from agentcache.store.api import SessionRef, StoreRules, Swept, WorkerEntry
+from agentcache.store.api import SessionRef, Swept, WorkerEntry
 from agentcache.store.calls import Calls
 from agentcache.store.redis_sessions import closed_ones
 from agentcache.types import SessionId
@@ -29,9 +29,8 @@ RELEASED_PARTS = msgspec.json.Decoder(tuple[HeldPart, ...])
 class RedisFleet:
     """What routers ask about workers, and what keeps the store tidy. Workers are registered in every shard."""
 
-    def __init__(self, calls: Calls, rules: StoreRules) -> None:
+    def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self._alive_ms = rules.worker_s * 1000
         self._unreadable: set[str] = set()
         self._prepared: list[tuple[str, int]] = []
 
@@ -65,12 +64,10 @@ class RedisFleet:
         return int(await self.calls.ask("raise_above", self.calls.shard(ref.tenant), sid, generation))
 
     async def workers(self) -> tuple[WorkerEntry, ...]:
-        now_ms, *found = await self.calls.ask("workers", 0)
-        oldest_ms = int(now_ms) - self._alive_ms
         entries, unreadable = [], set()
-        for one in found:
+        for one in await self.calls.ask("workers", 0):
             try:
-                entries.append(self._entry(one, oldest_ms))
+                entries.append(_entry(one))
             except (ValueError, RecursionError) as bad:  # of another version, or by nobody we know
                 card = str(one[0])[:SHOWN]
                 unreadable.add(card)
@@ -154,15 +151,16 @@ class RedisFleet:
         if info.get("role") not in (None, "master"):
             raise CacheError(Kind.BAD_CONFIG, f"{address}: this is a read-only replica: name its master")
 
-    def _entry(self, found: Sequence[Any], oldest_ms: float) -> WorkerEntry:
-        card, load, heard_ms, draining = found
-        return WorkerEntry(
-            msgspec.json.decode(card, type=WorkerCard),
-            msgspec.json.decode(load or "{}", type=WorkerLoad),
-            int(float(heard_ms)) > oldest_ms,
-            int(float(heard_ms)),
-            bool(draining),
-        )
+
+def _entry(found: Sequence[Any]) -> WorkerEntry:
+    card, load, heard_ms, draining, alive = found
+    return WorkerEntry(
+        msgspec.json.decode(card, type=WorkerCard),
+        msgspec.json.decode(load or "{}", type=WorkerLoad),
+        bool(alive),
+        int(float(heard_ms)),
+        bool(draining),
+    )
 
 
 def _receipts(entries: Sequence[Sequence[Any]], places: Sequence[str]) -> tuple[tuple[str, Receipt], ...]:

@@ -11,8 +11,9 @@
 -- stream, DEPTH of a family.
 --
 -- Keys, after the prefix. SID is TENANT/SESSION (a tenant has no slash).
---   format, epoch, gen, swept, looked, run   strings; gen is the last generation, swept and looked when a router last
---                         swept and asked for the workers (ms), run the start of the server that a router last saw
+--   format, epoch, gen, swept, looked, silence, run   strings; gen is the last generation, swept and looked when a router
+--                         last swept and looked (ms), silence the last time that none did ('FROM TILL'), run the start of
+--                         the server that a router last saw
 --   asked, kept           strings; how often routers looked for its start, and how often before the last one
 --   s:SID                 hash, an open session: FIELDS, h:WORKER = incarnation for each holder, and `closed`, the
 --                         generation through which it was closed before it was opened, if it was

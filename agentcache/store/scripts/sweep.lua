@@ -1,4 +1,4 @@
--- uses base closing expiry desk
+-- uses base closing expiry desk silence
 -- Dismiss workers that are gone, forget old tombstones, go on with abandoned closes, offer expiry to holders.
 -- ARGV[3]   limit of each
 -- returns    {holders asked, sessions ended, 1 if it stopped at its limit, closed, lapsed}; both of
@@ -6,10 +6,15 @@
 local limit = tonumber(ARGV[3])
 epoch()
 redis.call('SET', P .. 'swept', text(now))
-for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', text(now - 10 * WORKER))) do
-  settle(worker, 'failed', 'the worker is gone')
-  dismiss(worker)
-  redis.call('DEL', P .. 'm:' .. worker)
+local heard_of, gone = look(), now - 10 * WORKER
+local silent = redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', text(gone), 'WITHSCORES')
+for at = 1, #silent, 2 do
+  local worker = silent[at]
+  if heard_of(tonumber(silent[at + 1])) <= gone then
+    settle(worker, 'failed', 'the worker is gone')
+    dismiss(worker)
+    redis.call('DEL', P .. 'm:' .. worker)
+  end
 end
 
 local old = redis.call('ZRANGEBYSCORE', P .. 'tomb', '-inf', text(now - TOMBSTONE), 'LIMIT', 0, limit + 1)

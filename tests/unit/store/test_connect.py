@@ -78,7 +78,7 @@ async def test_keys_of_another_format_are_refused_with_the_command_to_run(server
 @pytest.mark.asyncio
 async def test_another_number_of_shards_is_another_format(servers: Servers) -> None:
     async with fresh(servers) as store:
-        other = RedisStore(Calls(store.calls.line, RULES, 2, None), RULES)
+        other = RedisStore(Calls(store.calls.line, RULES, 2, None))
         with pytest.raises(CacheError, match="another number of shards"):
             await other.prepare()
 

@@ -102,7 +102,7 @@ def test_a_secret_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
     with closing(open_home(folder, CLOCK)) as home:
         assert (folder / "secret").stat().st_mode & 0o777 == 0o600
         assert len(home.secret) == 64
-        assert TagSigner(home.secret).bearer()
+        assert TagSigner(home.secret).bearer("w1", "http://w1")
         assert join_home(folder) == (home.url, home.secret)
         assert sorted(path.name for path in folder.iterdir() if path.is_file() and "secret" in path.name) == [
             "secret"

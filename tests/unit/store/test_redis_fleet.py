@@ -6,7 +6,6 @@ import msgspec
 import pytest
 import structlog
 
-from agentcache.store.api import StoreRules
 from agentcache.store.calls import Calls
 from agentcache.store.redis_fleet import RedisFleet, receipt_fields
 from agentcache.wire import Order, Outcome, Receipt
@@ -30,7 +29,7 @@ class Answering:
 
 
 def fleet(answer: object) -> RedisFleet:
-    return RedisFleet(cast(Calls, Answering(answer)), StoreRules())
+    return RedisFleet(cast(Calls, Answering(answer)))
 
 
 @pytest.mark.parametrize(
@@ -39,8 +38,8 @@ def fleet(answer: object) -> RedisFleet:
     ids=["short", "empty", "cut", "deep", "wrong"],
 )
 async def test_a_worker_whose_card_cannot_be_read_is_left_out_and_named_once(card: str) -> None:
-    entries = [[_written(one), "", "1", 0] for one in GOOD]
-    looking = fleet(["1", entries[0], [card, "", "1", 0], entries[1]])
+    entries = [[_written(one), "", "1", 0, 1] for one in GOOD]
+    looking = fleet([entries[0], [card, "", "1", 0, 1], entries[1]])
     with structlog.testing.capture_logs() as lines:
         for _ in range(3):
             assert [entry.card.worker for entry in await looking.workers()] == ["w1", "w2"]
