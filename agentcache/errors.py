@@ -19,7 +19,7 @@ class Kind(StrEnum):
     IN_USE = "in_use"  # clear while leases or jobs are outstanding; any call while another runs
     SLOT_MISUSE = "slot_misuse"  # freed twice, or never allocated
     BAD_CONFIG = "bad_config"
-    BAD_SESSION_ID = "bad_session_id"  # empty, over 256 bytes, or control characters
+    BAD_SESSION_ID = "bad_session_id"  # empty, over 256 bytes, or not printable
     SESSION_UNKNOWN = "session_unknown"
     SESSION_CLOSED = "session_closed"  # fenced or strict request for a closed session
     SESSION_STALE = "session_stale"  # generation is not the current one

@@ -29,7 +29,7 @@ def configure(log_format: str, level: str, stream: TextIO) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
             structlog.processors.format_exc_info,
-            _renderer(log_format),
+            *_rendering(log_format),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(stream))),
@@ -74,7 +74,20 @@ def drop_private(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> Mu
     return line
 
 
-def _renderer(log_format: str) -> structlog.typing.Processor:
+def spell_out(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Write what a terminal would obey or hide (controls, bidi marks) as its number: clients chose some of it."""
+    for field, value in line.items():
+        if isinstance(value, str) and not value.isprintable():
+            line[field] = "".join(map(_spelled, value))
+    return line
+
+
+def _spelled(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
+
+
+def _rendering(log_format: str) -> list[structlog.typing.Processor]:
     if log_format == "json":
-        return structlog.processors.JSONRenderer(sort_keys=True)
-    return structlog.processors.LogfmtRenderer(key_order=["time", "level", "event"], bool_as_flag=False)
+        return [structlog.processors.JSONRenderer(sort_keys=True)]
+    order = ["time", "level", "event"]
+    return [spell_out, structlog.processors.LogfmtRenderer(key_order=order, bool_as_flag=False)]

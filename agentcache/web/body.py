@@ -3,14 +3,16 @@
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping
-from typing import NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from starlette.types import Receive, Scope
 
 from agentcache.errors import CacheError, Kind
 from agentcache.web.fields import Fields
+from agentcache.web.status import refuse
 
 Answer = TypeVar("Answer")
+_SESSION: Final = b'"session_id"'
 
 
 class ClientGoneError(Exception):
@@ -39,12 +41,15 @@ async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
 def parse_object(body: bytes) -> Fields:
     """The JSON object in a body; an empty body is an empty object.
 
-    Errors   CacheError(BAD_REQUEST) for anything that is not a JSON object in valid UTF-8
+    Errors   CacheError(BAD_REQUEST) for anything that is not a JSON object in valid UTF-8, and for one that names two
+             sessions in one place
     """
     if not body.strip():
         return Fields({})
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_not_a_number)
+        if body.count(_SESSION) > 1:
+            json.loads(body, object_pairs_hook=_agreeing)
         if b"\\u" in body:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
@@ -54,6 +59,12 @@ def parse_object(body: bytes) -> Fields:
     if not isinstance(value, dict):
         raise CacheError(Kind.BAD_REQUEST, "the body must be a JSON object")
     return Fields(value)
+
+
+def _agreeing(pairs: list[tuple[str, object]]) -> None:
+    """Of most fields that are sent twice the last one holds; which session is meant would be a guess."""
+    if len({repr(value) for name, value in pairs if name == "session_id"}) > 1:
+        raise refuse("the body has session_id more than once with different values", "session_id")
 
 
 async def unless_gone(receive: Receive, work: Coroutine[object, object, Answer]) -> Answer:
@@ -89,7 +100,7 @@ def _declared_bytes(scope: Scope) -> int:
 def _too_large(limit_bytes: int) -> CacheError:
     return CacheError(
         Kind.BODY_TOO_LARGE,
-        f"the body is over {limit_bytes} bytes; send less or raise the worker's --body-limit-bytes",
+        f"the body is over {limit_bytes} bytes; send less, or raise --body-limit-bytes here",
     )
 
 

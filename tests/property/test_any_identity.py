@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from agentcache.errors import CacheError, Kind
 from agentcache.ids import checked_id
+from agentcache.router.forwarding import header_value
 from agentcache.router.identity import Identity, identify
 from agentcache.router.sender_names import TABLE, Place
 from agentcache.web.fields import Fields
@@ -41,6 +42,7 @@ def test_whatever_is_sent_is_an_identity_or_one_clear_refusal(
         return
     for name in filter(None, (found.session, found.parent, found.family)):
         assert checked_id(name) == name
+        assert header_value(name) == name.encode()  # what an answer says is what the session is called
     assert bool(found.session) == bool(found.source)
     assert found.parent != found.session or not found.session
     assert not (found.parent or found.parent_bad or found.final) or found.session

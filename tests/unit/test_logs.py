@@ -44,6 +44,13 @@ def test_a_newline_in_a_fact_does_not_begin_a_line() -> None:
     assert len(lines("json", why="two\nlines")) == 1
 
 
+def test_what_a_terminal_would_obey_is_spelled_out() -> None:
+    (line,) = lines("text", placed="by model a\u202eb\x1b[2J\u00a0\ud800", session="séance")
+    assert line.isprintable()
+    for spelled in ("\\u202e", "\\x1b", "\\xa0", "\\ud800", "séance"):
+        assert spelled in line
+
+
 def test_level_is_the_least_logged() -> None:
     assert len(lines("text", "debug")) == 2
     assert lines("text", "error") == []

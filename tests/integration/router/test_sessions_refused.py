@@ -47,6 +47,7 @@ async def opened(routed: Routed, **body: Any) -> int:
         ({"session_id": LONG}, "bad_session_id", "session_id"),
         ({"session_id": " a"}, "bad_session_id", "session_id"),
         ({"session_id": "a\nb"}, "bad_session_id", "session_id"),
+        ({"session_id": "a\u202eb"}, "bad_session_id", "session_id"),
         ({"session_id": 7}, "bad_request", "session_id"),
         ({"parent": "a\x00"}, "bad_session_id", "parent"),
         ({"parent": ""}, "bad_session_id", "parent"),
@@ -172,6 +173,7 @@ async def test_ids_in_paths_are_checked(method: str) -> None:
             ("%0A", "bad_session_id"),
             ("a%0A", "bad_session_id"),
             ("%20a", "bad_session_id"),
+            ("a%E2%81%A6b", "bad_session_id"),
             (LONG, "bad_session_id"),
         ):
             answer = await routed.http.request(method, f"/v1/sessions/{path}")

@@ -94,7 +94,9 @@ def test_our_own_header_comes_before_every_row(row: Row) -> None:
 
 @pytest.mark.parametrize("row", [row for row in SESSIONS if row.name != STRICT_ROW], ids=named)
 @pytest.mark.parametrize(
-    "bad", [LONG, "a\x00b", "a\N{LINE SEPARATOR}z"], ids=["long", "control", "separator"]
+    "bad",
+    [LONG, "a\x00b", "a\N{LINE SEPARATOR}z", "a\N{RIGHT-TO-LEFT OVERRIDE}z", "a\N{NO-BREAK SPACE}z"],
+    ids=["long", "control", "separator", "bidi", "blank"],
 )
 def test_what_others_malform_is_ignored_and_named_and_the_next_row_is_taken(row: Row, bad: str) -> None:
     fallback = SESSIONS[-1] if row is not SESSIONS[-1] else SESSIONS[0]

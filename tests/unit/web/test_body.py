@@ -170,3 +170,26 @@ def test_an_empty_body_is_an_empty_object() -> None:
 
 def test_characters_beyond_ascii_are_kept() -> None:
     assert parse_object('{"a": "é\\u00e9\\ud83d\\ude00"}'.encode()).values == {"a": "éé😀"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"session_id": "a", "session_id": "b"}',
+        '{"session_id": "a", "x": 1, "session_id": null}',
+        '{"vllm_xargs": {"session_id": "a", "session_id": "b"}}',
+    ],
+)
+def test_two_sessions_in_one_place_are_a_contradiction(body: str) -> None:
+    with pytest.raises(CacheError) as caught:
+        parse_object(body.encode())
+    assert (caught.value.kind, caught.value.facts["param"]) == (Kind.BAD_REQUEST, "session_id")
+
+
+def test_the_same_session_twice_or_in_two_places_is_none() -> None:
+    for body in (
+        '{"session_id": "a", "session_id": "a"}',
+        '{"session_id": "a", "metadata": {"session_id": "b"}, "x": [{"session_id": "c"}]}',
+        '{"session_id": "a", "prompt": "{\\"session_id\\": 1}"}',
+    ):
+        assert parse_object(body.encode()).values["session_id"] == "a"
