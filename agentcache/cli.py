@@ -18,6 +18,7 @@ from agentcache.router.settings import ROUTER, RouterSettings
 
 POSITIVE = click.IntRange(min=1)
 NATURAL = click.IntRange(min=0)
+FRACTION = click.FloatRange(min=0, min_open=True)
 PORT = click.IntRange(0, 65535)
 
 
@@ -67,24 +68,52 @@ def router(file: Path | None, forget_sessions: bool, **flags: Any) -> None:
     _start("agentcache.router.serve:serve", settings, forget=forget_sessions)
 
 
+POLICIES = ("lru", "session", "ert", "unbounded")
+
+
 @cli.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--url", default="http://127.0.0.1:8100", show_default=True, help="a running worker")
-@click.option("--sessions", type=POSITIVE, default=None, help="the first N sessions  [default: all]")
-@click.option("--turns", type=POSITIVE, default=None, help="the first N turns of each  [default: all]")
-@click.option("--max-tokens", type=POSITIVE, default=16, show_default=True, help="tokens generated a turn")
-@click.option("--concurrency", type=POSITIVE, default=4, show_default=True, help="sessions at the same time")
-@click.option("--compare-cold", type=NATURAL, default=0, help="repeat N sessions with the cache off")
+@click.option("--sessions", type=POSITIVE, help="the first N sessions  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
-def replay(**options: Any) -> None:
-    """Run recorded sessions against a worker.
+@click.option(
+    "--policy", "policies", multiple=True, type=click.Choice(POLICIES), help="lab: these orders only"
+)
+@click.option(
+    "--capacity", "capacities", multiple=True, type=FRACTION, help="lab: room on the device  [4 and 12]"
+)
+@click.option("--host", type=FRACTION, help="lab: room on the host  [default: no host tier]")
+@click.option("--live", type=FRACTION, help="lab: sessions live on the average  [40; 20 with --queue]")
+@click.option(
+    "--queue", is_flag=True, default=None, help="lab: one prefill at a time, within the room there is"
+)
+@click.option("--scheduler", type=click.Choice(("fcfs", "least_uncached")), help="lab: who begins next")
+@click.option(
+    "--close/--no-close", default=None, help="lab: clients close their sessions  [default: they do]"
+)
+@click.option("--hints", type=click.Choice(("none", "exact", "noisy")), help="lab: tools' durations are told")
+@click.option("--seeds", type=POSITIVE, help="lab: how often, with other starts of the sessions  [3]")
+@click.option("--longest-tokens", type=POSITIVE, help="lab: leave out sessions with longer prompts  [400000]")
+@click.option("--longest-h", type=FRACTION, help="lab: leave out sessions that live longer, in hours  [6]")
+@click.option("--processes", type=NATURAL, help="lab: replays at the same time; 0: one a core")
+@click.option("--url", help="against the worker or router there")
+@click.option("--turns", type=POSITIVE, help="--url: the first N turns of each session  [all]")
+@click.option("--max-tokens", type=POSITIVE, help="--url: tokens generated a turn  [16]")
+@click.option("--concurrency", type=POSITIVE, help="--url: sessions at the same time  [4]")
+@click.option("--compare-cold", type=NATURAL, help="--url: repeat N sessions with the cache off  [0]")
+def replay(path: Path, **options: Any) -> None:
+    """Replay recorded sessions: what an order, a room or a tier would give them.
 
-    PATH is a trajectory of mini-swe-agent (.traj.json), many of them (.jsonl), either packed (.xz, .gz), or a
-    directory. The recorded answers are the history; the worker's own are measured and dropped. Prints a table: prompt
-    and cached tokens and the time to the first token. Exit code 1 if a turn was skipped or failed, or if the cache
-    changed an answer.
+    PATH is a trace in any format that `agentcache trace formats` lists, packed or not, or a directory of such files.
+
+    In the lab, the real cache decides over slots without bytes, in the trace's own time; room is in mean session
+    peaks (the most that a session's prompt and answer hold). The table shows hit rates, the share of the gap between
+    LRU and an order that knows the future, and the time to the first token on a modelled machine.
+
+    With --url the sessions are sent to a worker. The recorded answers are the history; the worker's own are measured
+    and dropped. Exit code 1 if a turn was skipped or failed, or if the cache changed an answer.
     """
-    _start("agentcache.replay.cli:replay", **options)
+    said = {name: value for name, value in options.items() if value not in (None, ())}
+    _start("agentcache.replay.cli:replay_trace", path, said)
 
 
 @cli.command()

@@ -9,6 +9,7 @@ import json
 import secrets
 import signal
 from collections.abc import Coroutine
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -16,9 +17,11 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from rich.console import Console
 
 from agentcache.clock import Clock, SystemClock
+from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import WorkerClient, worker_client
 from agentcache.replay.compare import Comparison, compare
 from agentcache.replay.demo import DemoPlan, run_demo
+from agentcache.replay.lab.command import LabOptions, replay_in_lab
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import Trace, open_trace
 from agentcache.replay.report import NO_COMPARISON, Report
@@ -48,6 +51,34 @@ class DemoOptions(TypedDict):
     out: Path
     model: str
     as_json: bool
+
+
+AT_A_WORKER: ReplayOptions = {
+    "sessions": None,
+    "turns": None,
+    "max_tokens": 16,
+    "concurrency": 4,
+    "compare_cold": 0,
+    "as_json": False,
+}
+
+
+def replay_trace(path: Path, said: dict[str, Any]) -> int:
+    """Replay in the lab, or against the worker at `url`. Errors: BAD_REQUEST for options that are the other's."""
+    url = said.pop("url", "")
+    known = set(AT_A_WORKER) if url else {field.name for field in fields(LabOptions)}
+    if other := sorted(set(said) - known):
+        where = (
+            "a replay in the lab: leave --url out" if url else "a replay against a worker: name it with --url"
+        )
+        flags = ", ".join(FLAGS.get(name, f"--{name.replace('_', '-')}") for name in other)
+        raise CacheError(Kind.BAD_REQUEST, f"{flags} is for {where}")
+    if url:
+        return replay(path, url, **{**AT_A_WORKER, **said})
+    return replay_in_lab(path, LabOptions(**said))
+
+
+FLAGS = {"policies": "--policy", "capacities": "--capacity"}
 
 
 def replay(path: Path, url: str, **options: Unpack[ReplayOptions]) -> int:

@@ -91,7 +91,10 @@ class CachedPages:
         return len(call.prompt) - self.cache.peek(_prompt(call))
 
     def expects(self, starts: Sequence[tuple[PagedCall, int]], now_ns: int) -> None:
-        """Nothing: an order that ranks queued requests by it is told by the engine's scheduler."""
+        for call, start_ns in starts:
+            own = self._turns[_key(call)]
+            if own.turn is None:
+                self.cache.expects(own.ticket, start_ns)
 
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
         own = self._turns[_key(call)]

@@ -6,8 +6,11 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
-from agentcache.replay.lab.cells import Cell
-from agentcache.replay.lab.table import BOUND, LRU, Arm, Row
+from agentcache.replay.lab.cells import Cell, Policy
+from agentcache.replay.lab.table import Arm, Row
+
+NO_SHARE = (Policy.LRU, Policy.CLAIRVOYANT, Policy.UNBOUNDED)
+"""The floor, the ceiling, and what has no room to fill."""
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
@@ -47,7 +50,7 @@ def _cell(row: Row) -> str:
 
 
 def _share(row: Row) -> str:
-    if row.arm in (LRU, BOUND) or row.closed.share is None:
+    if row.cell.policy in NO_SHARE or row.closed.share is None:
         return ""
     error = row.closed.share_error
     return f" ({row.closed.share:+.2f}{'' if error is None else f' ± {error:.2f}'})"
@@ -55,7 +58,7 @@ def _share(row: Row) -> str:
 
 def _mean(rows: Iterable[Row], arm: Arm) -> str:
     shares = [row.closed.share for row in rows if row.closed.share is not None]
-    return f"{sum(shares) / len(shares):+.2f}" if shares and arm not in (LRU, BOUND) else ""
+    return f"{sum(shares) / len(shares):+.2f}" if shares and arm.policy not in NO_SHARE else ""
 
 
 def _room(cell: Cell) -> str:
