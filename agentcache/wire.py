@@ -120,9 +120,12 @@ class TagSigner:
         """A value that nobody without the secret can compute or guess: salts. Shapes: 64 hexadecimal digits."""
         return self._mac(_DERIVED, _packed(purpose, *parts)).hex()
 
-    def bearer(self) -> str:
-        """The token with which an operator calls a worker's management endpoints."""
-        return self.derive("operator")
+    def bearer(self, worker: str, url: str) -> str:
+        """The token with which an operator calls the management endpoints of the worker of this name at this address.
+
+        Of no use anywhere else: a router sends it to whatever address the store has for a name.
+        """
+        return self.derive("operator", worker, url)
 
     def _mac(self, domain: bytes, body: bytes) -> bytes:
         return hmac.digest(self._secret, domain + body, "sha256")
@@ -244,7 +247,8 @@ class WorkerCard(msgspec.Struct, frozen=True):
     """What a worker is, told once per start. `incarnation` is new with every start: what came before it is gone.
 
     `namespace` are the fields (model, adapter, dtype, layout) that name its pages beside the tenant's salt. Addresses
-    that are "" are not there; `events_sealed`: the events' are for holders of the secret (`kv_events.Sealed`). No text of more UTF-8 bytes than `prompt_bytes_max` fits the context; 0: not known.
+    that are "" are not there; `events_sealed`: the events' are for holders of the secret (`kv_events.Sealed`). No text
+    of more UTF-8 bytes than `prompt_bytes_max` fits the context; 0: not known.
     """
 
     worker: str

@@ -57,7 +57,7 @@ class Table:
         self.questions: list[str] = []
         self.silent = False
         self._feeds = HandFed(self.index, lambda: 0)
-        self.tokenizing = Tokenizing(self._post, "", self.clock)
+        self.tokenizing = Tokenizing(self._post, lambda *_: "", self.clock)
         sources = Sources(self.fleet, self.index, self._feeds, self.tokenizing, self.clock)
         self.chooser = Chooser(sources)
         self._seq: dict[str, int] = {}

@@ -18,6 +18,7 @@ class Tagging:
     signer: TagSigner = field(default_factory=lambda: TagSigner(SECRET))
     now: int = 1_800_000_000_000
     epoch: str = "e1"
+    url: str = "http://w1:8100"
 
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -48,4 +49,4 @@ class Tagging:
         return {TAG: self.signer.sign(self.tag(session, generation, **changes))}
 
     def operator(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.signer.bearer()}"}
+        return {"authorization": f"Bearer {self.signer.bearer(self.worker, self.url)}"}

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
@@ -48,7 +49,7 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """A router and its workers; `bearer` is the operator's token at the workers, there once the router has started."""
+    """A router and its workers."""
 
     router: Launched
     workers: tuple[Launched, ...]
@@ -72,11 +73,10 @@ class House:
             return False
         return sum(bool(worker["alive"]) for worker in await front.workers()) == len(self.workers)
 
-    @property
-    def bearer(self) -> str:
-        """What the workers' operator says."""
+    def bearer(self, url: str) -> str:
+        """What the operator says at a worker, once the router has started."""
         _, secret = join_home(self.folder)
-        return TagSigner(secret).bearer()
+        return TagSigner(secret).bearer(urlsplit(url).netloc, url)
 
 
 @asynccontextmanager
@@ -109,9 +109,8 @@ async def place_of(house: House, clock: Clock) -> AsyncIterator[Place]:
     async with AsyncExitStack() as clients:
         front = await clients.enter_async_context(worker_client(house.router.url, clock))
         await house.until_ready(front, clock)
-        bearer = house.bearer
         workers = [
-            await clients.enter_async_context(worker_client(one.url, clock, bearer=bearer))
+            await clients.enter_async_context(worker_client(one.url, clock, bearer=house.bearer(one.url)))
             for one in house.workers
         ]
         yield Place(front, tuple(workers))

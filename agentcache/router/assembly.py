@@ -69,6 +69,6 @@ def make_router(
 
 def _chooser(fleet: FleetView, upstream: Upstreams, signer: TagSigner, world: World) -> Chooser:
     index = PrefixIndex()
-    tokenizing = Tokenizing(upstream.post, signer.bearer(), world.clock)
+    tokenizing = Tokenizing(upstream.post, signer.bearer, world.clock)
     feeds = Feeds(index, world.now_ms, seal=Sealed(signer))
     return Chooser(Sources(fleet, index, feeds, tokenizing, world.clock))

@@ -20,6 +20,8 @@ from agentcache.store.api import SessionRef
 from agentcache.types import SessionId
 from agentcache.wire import HeldPart
 
+Bearer = Callable[[str, str], str]
+"""Worker and URL → the operator's token there (`wire.TagSigner.bearer`)."""
 Get = Callable[[str, Mapping[str, str], float], Awaitable[Reply]]
 """URL, headers and a time limit in seconds → the answer. Errors: CacheError(UPSTREAM_FAILED)."""
 ASK_S: Final = 1.0
@@ -51,15 +53,15 @@ class Asked:
 
 
 class Holders:
-    """Asks workers with the operator's token `bearer`. No answer in time is an answer too.
+    """Asks workers with the operator's token for each, `bearer`. No answer in time is an answer too.
 
     Each worker gets a few questions at a time, and whoever asks for many sessions waits `all_s` for all of them.
     """
 
-    def __init__(self, find: Find, get: Get, bearer: str, all_s: float = ALL_S) -> None:
+    def __init__(self, find: Find, get: Get, bearer: Bearer, all_s: float = ALL_S) -> None:
         self._find = find
         self._get = get
-        self._headers = {"authorization": f"Bearer {bearer}"}
+        self._bearer = bearer
         self._all_s = all_s
 
     async def ask(self, ref: SessionRef, workers: tuple[str, ...]) -> tuple[Asked, ...]:
@@ -94,9 +96,10 @@ class Holders:
             return Asked(worker, HolderView(), "it is not alive")
         if wait_s <= 0:
             return Asked(worker, HolderView(), "not asked: there was no time left")
+        headers = {"authorization": f"Bearer {self._bearer(worker, view.url)}"}
         named = quote(scoped(ref.tenant, SessionId(ref.session)), safe="")
         try:
-            reply = await self._get(f"{view.url}/v1/sessions/{named}", self._headers, wait_s)
+            reply = await self._get(f"{view.url}/v1/sessions/{named}", headers, wait_s)
         except CacheError as error:
             return Asked(worker, HolderView(), error.message)
         if reply.status == _UNKNOWN:

@@ -64,7 +64,7 @@ class SessionsApi:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._holders = Holders(router.fleet.find, router.upstream.get, router.signer.bearer())
+        self._holders = Holders(router.fleet.find, router.upstream.get, router.signer.bearer)
 
     def routes(self) -> list[BaseRoute]:
         both = ["GET", "POST"]

@@ -64,14 +64,14 @@ class TokenizingCounts:
 class Tokenizing:
     """Asks `POST /tokenize` of a worker, waits a bounded time, and remembers the last answers.
 
-    `bearer` is the operator's token of `wire.TagSigner`; "" where workers want none.
+    `bearer(worker, url)` is the operator's token there (`wire.TagSigner`); "" where workers want none.
     """
 
-    def __init__(self, post: Post, bearer: str, clock: Clock, wait_s: float = WAIT_S) -> None:
+    def __init__(
+        self, post: Post, bearer: Callable[[str, str], str], clock: Clock, wait_s: float = WAIT_S
+    ) -> None:
         self._post = post
-        self._headers = {"content-type": "application/json"}
-        if bearer:
-            self._headers["authorization"] = f"Bearer {bearer}"
+        self._bearer = bearer
         self._clock = clock
         self._wait_s = wait_s
         self._rests_until: dict[str, int] = {}
@@ -114,7 +114,7 @@ class Tokenizing:
         self.counts.asked += 1
         try:
             async with asyncio.timeout(self._wait_s):
-                answer = await self._post(f"{view.url}{path}", body, self._headers, 2 * self._wait_s)
+                answer = await self._post(f"{view.url}{path}", body, self._headers(view), 2 * self._wait_s)
             if answer.status == 200:
                 return array("I", msgspec.json.decode(answer.body, type=_Tokenized).tokens)
             if answer.status < 500 and answer.status not in (401, 404):
@@ -126,6 +126,12 @@ class Tokenizing:
         self.counts.failed += 1
         self._rests_until[view.id] = self._clock.now_ns() + int(REST_S * 1e9)
         return array("I")
+
+    def _headers(self, view: WorkerView) -> dict[str, str]:
+        bearer = self._bearer(view.id, view.url)
+        return {"content-type": "application/json"} | (
+            {"authorization": f"Bearer {bearer}"} if bearer else {}
+        )
 
     def _silences(self, name: bytes) -> None:
         self._silenced_until[name] = self._clock.now_ns() + int(UNANSWERED_S * 1e9)

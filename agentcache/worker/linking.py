@@ -66,7 +66,7 @@ class Member:
         self.seal = Sealed(TagSigner(self._secret))
 
     def gate(self, incarnation: str) -> Gate:
-        return TagGate(TagSigner(self._secret), self._name, unix_ms, incarnation)
+        return TagGate(TagSigner(self._secret), self._name, unix_ms, incarnation, self._url)
 
     async def link(self, worker: Worker) -> Link:
         settings = self._settings

@@ -107,11 +107,17 @@ class TagGate:
     guarded = True
 
     def __init__(
-        self, signer: TagSigner, worker: str, now_ms: Callable[[], int], incarnation: str = ""
+        self,
+        signer: TagSigner,
+        worker: str,
+        now_ms: Callable[[], int],
+        incarnation: str = "",
+        url: str = "",
     ) -> None:
-        """`incarnation`: this start of the worker; "" for one that never starts anew."""
+        """`incarnation`: this start of the worker; "" for one that never starts anew. `url`: where routers reach it."""
         self._signer = signer
         self._worker = worker
+        self._bearer = signer.bearer(worker, url).encode()
         self._incarnation = incarnation
         self._now_ms = now_ms
         self._used = UsedTags(REMEMBERED)
@@ -134,11 +140,11 @@ class TagGate:
         if _below(path, OPEN_PATHS):
             return EVERYBODY
         scheme, _, token = headers.text("authorization").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self._signer.bearer().encode()):
+        if scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self._bearer):
             return Grant(operator=True)
         if headers.has(TAG) and not _below(path, OPERATORS_PATHS):
             return self.admit(headers)
-        raise _refused("this needs the operator's token of this worker's secret, or goes to a router")
+        raise _refused("this needs the operator's token for this worker and its address, or goes to a router")
 
 
 class UsedTags:

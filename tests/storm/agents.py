@@ -249,7 +249,9 @@ class Agents:
     async def asked(self, worker: str, path: str) -> dict[str, Any] | None:
         """What a worker tells its operator; None where it does not answer."""
         url = f"http://{HOST}:{self.plant.worker(worker).port}{path}"
-        headers = {"authorization": f"Bearer {self.plant.signer.bearer()}"}
+        gate = self.plant.gates[int(worker.removeprefix("w"))]
+        bearer = self.plant.signer.bearer(worker, f"http://{HOST}:{gate.port}")
+        headers = {"authorization": f"Bearer {bearer}"}
         try:
             async with self.http.get(url, headers=headers, timeout=LIMIT) as answer:
                 if answer.status == FINE:

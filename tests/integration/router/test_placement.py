@@ -56,7 +56,7 @@ class Pair:
 
     def __post_init__(self) -> None:
         self.feeds = Feeds(self.index, lambda: int(time.time() * 1000))
-        tokenizing = Tokenizing(self.post, "", SystemClock(), wait_s=DEADLINE_S)
+        tokenizing = Tokenizing(self.post, lambda *_: "", SystemClock(), wait_s=DEADLINE_S)
         self.chooser = Chooser(
             Sources(FleetView(salt="r"), self.index, self.feeds, tokenizing, SystemClock())
         )

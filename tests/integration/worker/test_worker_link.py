@@ -62,7 +62,8 @@ class Routed:
 
     async def markers(self) -> dict[str, int]:
         """What the worker holds, as its operator sees it."""
-        bearer = {"authorization": f"Bearer {TagSigner(self.home.secret).bearer()}"}
+        url = str(self.client.base_url).rstrip("/")
+        bearer = {"authorization": f"Bearer {TagSigner(self.home.secret).bearer('w1', url)}"}
         listed = (await self.client.get("/v1/sessions", headers=bearer)).json()["data"]
         return {f"{one['tenant']}:{one['session_id']}": one["markers"] for one in listed}
 

@@ -31,7 +31,7 @@ ROUTES: dict[str, dict[str, Any]] = {
 async def tagging(worker: Worker) -> AsyncIterator[Tagging]:
     """Tags for the shared worker, which is guarded during the test."""
     tagging = Tagging()
-    worker.gate = TagGate(TagSigner(SECRET), "w1", tagging.now_ms)
+    worker.gate = TagGate(TagSigner(SECRET), "w1", tagging.now_ms, url=tagging.url)
     yield tagging
     worker.gate = OPEN_GATE
 

@@ -33,8 +33,8 @@ class Workers:
     waits: list[float] = field(default_factory=list)
 
     async def get(self, url: str, headers: Mapping[str, str], wait_s: float) -> Reply:
-        assert headers == {"authorization": "Bearer b"}
         worker = url.removeprefix("http://").partition("/")[0]
+        assert headers == {"authorization": f"Bearer {worker} at http://{worker}"}
         self.asked[worker] += 1
         self.running[worker] += 1
         self.most[worker] = max(self.most[worker], self.running[worker])
@@ -49,7 +49,7 @@ class Workers:
         return Reply(200, b'{"state": "open", "markers": 1}')
 
     def holders(self, all_s: float) -> Holders:
-        return Holders(VIEWS.get, self.get, "b", all_s)
+        return Holders(VIEWS.get, self.get, "{} at {}".format, all_s)
 
 
 def family(size: int, *holders: str) -> list[tuple[SessionRef, tuple[str, ...]]]:

@@ -50,7 +50,7 @@ class Asked:
 
 
 def asking(asked: Asked, clock: ManualClock | None = None, wait_s: float = 5.0) -> Tokenizing:
-    return Tokenizing(asked.post, "operator", clock or ManualClock(), wait_s)
+    return Tokenizing(asked.post, "operator of {} at {}".format, clock or ManualClock(), wait_s)
 
 
 @pytest.mark.asyncio
@@ -61,7 +61,7 @@ async def test_what_makes_the_prompt_is_sent_and_nothing_else() -> None:
     ((url, body, headers),) = asked.sent
     assert url == "http://127.0.0.1/a/tokenize"
     assert body == {"messages": [{"role": "user", "content": "hello"}]}
-    assert headers["authorization"] == "Bearer operator"
+    assert headers["authorization"] == f"Bearer operator of {VIEW.id} at {VIEW.url}"
     asked.sent.clear()
     await asking(asked).tokens(VIEW, TEXT, Fields({"prompt": "a longer text", "max_tokens": 3}))
     assert asked.sent[0][1] == {"prompt": "a longer text"}

@@ -1,5 +1,7 @@
 """The gate: whom it lets in, how often, and what it remembers of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from agentcache.errors import CacheError, Kind
@@ -25,7 +27,7 @@ def tagging() -> Tagging:
 
 @pytest.fixture
 def gate(tagging: Tagging) -> TagGate:
-    return TagGate(TagSigner(SECRET), "w1", tagging.now_ms)
+    return TagGate(TagSigner(SECRET), "w1", tagging.now_ms, url=tagging.url)
 
 
 def test_a_tag_lets_in_once(gate: TagGate, tagging: Tagging) -> None:
@@ -93,6 +95,9 @@ def test_operators_manage_and_tenants_do_not_empty_caches(gate: TagGate, tagging
             gate.manage(sent({}), path)
         with refused("operator's token"):
             gate.manage(sent({"authorization": "Bearer " + "0" * 64}), path)
+        for elsewhere in (replace(tagging, worker="w2"), replace(tagging, url="http://who.wrote.into.redis")):
+            with refused("operator's token"):
+                gate.manage(sent(elsewhere.operator()), path)
     assert gate.manage(sent(tagging.headers()), "/v1/sessions/s").tag
     for path in ("/flush_cache", "/v1/cache", "/v1/cache/external"):
         with refused("operator's token"):
