@@ -251,7 +251,9 @@ async def test_a_holder_that_is_silent_is_pending_and_one_that_failed_says_why()
 def view_of(call: Call) -> Json:
     """What a worker shows of a session to whoever has the operator's token."""
     url = f"http://{call.headers['host']}"
-    assert call.headers["authorization"] in {f"Bearer {SIGNER.bearer(name, url)}" for name in ("w1", "w2", "w3")}
+    assert call.headers["authorization"] in {
+        f"Bearer {SIGNER.bearer(name, url)}" for name in ("w1", "w2", "w3")
+    }
     named = call.target.removeprefix("/v1/sessions/default%2F")
     return {
         "object": "session",
