@@ -104,7 +104,7 @@ async def measured(tag: Tag, at_once: int, calls: int, name: str) -> Round:
 async def compare(url: str, calls: int, rounds: int) -> list[Rate]:
     """Both ways at every concurrency, round by round."""
     ours = await connect(url, StoreRules())
-    pooled = RedisStore(Calls(PooledLine(url), StoreRules(), 1, None), StoreRules())
+    pooled = RedisStore(Calls(PooledLine(url), StoreRules(), 1, None))
     await ours.prepare()
     ways: dict[str, Tag] = {"one connection": ours.tag, "pool": pooled.tag}
     found: dict[tuple[str, int], list[Round]] = {}

@@ -44,6 +44,7 @@ async def test_workers_are_not_dead_that_could_not_be_heard(scene: Scene) -> Non
     await scene.worker("dead")
     scene.hours.pass_s(RULES.worker_s)
     worker = await scene.worker("w1")
+    await scene.store.sweep(100)
     assert await alive(scene) == ["w1"]
     scene.hours.pass_s(20 * RULES.worker_s)
     swept = await scene.store.sweep(100)
