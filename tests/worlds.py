@@ -2,11 +2,12 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, cast
 
 from agentcache.clock import ManualClock
-from agentcache.replay.lab.serving import Machine, Replayed, Served
+from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed, Served, Turns
 from agentcache.replay.lab.world import Script, World
 from agentcache.replay.paged import PAGE_TOKENS, PagedCall, Workload, page
 from agentcache.replay.trace import Call, Facts, Place, Session
@@ -54,21 +55,28 @@ def script(
     return Script(paged, dict(zip(alone, starts, strict=True)), gaps, closes)
 
 
-class Checked:
-    """A `Served` whose `check` runs after every call."""
+class Checkable(Served, Protocol):
+    """A `Served` that can say whether all is well."""
 
-    def __init__(self, served: Served) -> None:
+    def check(self) -> None: ...
+
+
+class _Checked:
+    def __init__(self, served: Checkable) -> None:
         self._served = served
 
-    def __getattr__(self, name: str) -> object:
-        asked = getattr(self._served, name)
-
+    def __getattr__(self, name: str) -> Callable[..., object]:
         def ask(*args: object) -> object:
-            answer = asked(*args)
-            self._served.check()  # type: ignore[attr-defined]
+            answer = getattr(self._served, name)(*args)
+            self._served.check()
             return answer
 
         return ask
+
+
+def checked(served: Checkable) -> Served:
+    """The same, and its `check` runs after every call."""
+    return cast(Served, _Checked(served))
 
 
 def replayed(told: Script, machine: Machine, served: Served) -> list[Replayed]:
@@ -110,6 +118,20 @@ def random_script(rng: random.Random, paged: Workload, longest_ns: int) -> Scrip
 def peak(paged: Workload) -> int:
     """The pages of the largest call: with fewer, something does not fit."""
     return max(call.peak_pages for session in paged.sessions for call in session.calls)
+
+
+def random_machine(rng: random.Random) -> Machine:
+    """With a queue or without one, so fast that pages take as long as gaps, or at once."""
+    if rng.random() < 0.2:
+        return AT_ONCE
+    second = NANOSECONDS * PAGE_TOKENS
+    return Machine(
+        prefill=second / rng.randint(1, 5),
+        from_host=second / rng.randint(1, 2),
+        decode=second / rng.randint(1, 20),
+        queue=rng.random() < 0.6,
+        turns=rng.choice(list(Turns)),
+    )
 
 
 def calls_of(paged: Workload) -> list[PagedCall]:

@@ -1,0 +1,92 @@
+"""The real cache with the order `lru` against the naive LRU, call by call."""
+
+import os
+import random
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentcache.clock import ManualClock
+from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
+from agentcache.replay.lab.naive import NaiveLru
+from agentcache.replay.lab.serving import Machine, Replayed, Turns
+from agentcache.replay.lab.unbounded import Unbounded
+from agentcache.replay.lab.world import Script, World
+from agentcache.replay.paged import Workload, page
+from agentcache.replay.readers import open_trace
+from agentcache.replay.trace import Call, Session
+from agentcache.tree.api import Order
+from agentcache.waits import NOTHING_TOLD
+from tests.worlds import checked, hits, random_machine, random_script, random_workload, replayed
+
+THINNED = 16
+"""Of so many blocks one is left, so that the naive one is done today."""
+
+
+def through_the_cache(told: Script, machine: Machine, capacity: int, core: str) -> list[Replayed]:
+    clock = ManualClock()
+    cache = replay_cache(Sizing(Order.LRU, capacity, core=core), clock)
+    calls = World(told, machine, CachedPages(told.workload, cache, lambda _: NOTHING_TOLD), clock).run()
+    cache.check()
+    return calls
+
+
+def as_it_went(calls: list[Replayed]) -> list[tuple[object, ...]]:
+    return [
+        (one.call.session, one.call.turn, one.arrived_ns, one.started_ns, one.ended_ns, one.found.device)
+        for one in calls
+    ]
+
+
+@pytest.mark.parametrize("core", ["reference", pytest.param("native", marks=pytest.mark.native)])
+@given(rng=st.randoms(use_true_random=False), capacity=st.integers(1, 16), longest_ns=st.integers(1, 200))
+@settings(max_examples=150, deadline=None)
+def test_random_workloads(core: str, rng: random.Random, capacity: int, longest_ns: int) -> None:
+    paged = random_workload(rng, sessions=6, calls=5)
+    told, machine = random_script(rng, paged, longest_ns), random_machine(rng)
+    naive = replayed(told, machine, checked(NaiveLru(paged, capacity)))
+    assert as_it_went(through_the_cache(told, machine, capacity, core)) == as_it_went(naive)
+
+
+def thinned(session: Session) -> Session:
+    """A session with one block where it has sixteen, and with its first calls only."""
+    calls = tuple(
+        Call(keep=0, blocks=tuple(prompt[THINNED - 1 :: THINNED]), facts=call.facts)
+        for call, prompt in zip(session.calls[:30], session.block_prompts(), strict=False)
+    )
+    return Session(
+        name=session.name,
+        calls=calls,
+        place=session.place,
+        block_tokens=session.block_tokens * THINNED,
+        scope=session.scope,
+        among=session.among,
+        hidden=session.hidden,
+    )
+
+
+def recorded() -> Iterator[tuple[str, Workload]]:
+    folder = Path(os.environ["AGENTCACHE_DATA"])
+    weka = open_trace(folder / "weka-claude-code" / "traces_a.jsonl.xz").sessions()
+    blocks = [thinned(session) for session in islice(weka, 30)]
+    yield "weka", page(blocks, encode=lambda _: [], page_tokens=64 * THINNED)
+    mini = open_trace(folder / "miniswe-gemini3-swebench-verified" / "trajs_a.jsonl.xz").sessions()
+    yield "mini", page(islice(mini, 12), encode=lambda text: text.encode()[::4], page_tokens=256)
+
+
+@pytest.mark.data
+@pytest.mark.native
+@pytest.mark.parametrize("queue", [None, Turns.FCFS, Turns.LEAST_UNCACHED])
+def test_recorded_sessions(queue: Turns | None) -> None:
+    machine = Machine(queue=queue is not None, turns=queue or Turns.FCFS)
+    for name, paged in recorded():
+        told = random_script(random.Random(name), paged, longest_ns=60_000_000_000)
+        for peaks in (1.5, 4):
+            capacity = round(peaks * paged.mean_peak_pages)
+            naive = replayed(told, machine, NaiveLru(paged, capacity))
+            assert 0 < hits(naive) < hits(replayed(told, machine, Unbounded(paged)))
+            assert as_it_went(through_the_cache(told, machine, capacity, "native")) == as_it_went(naive)
