@@ -169,8 +169,7 @@ def _line(facts: Facts) -> dict[str, object]:
 async def answer_error(relay: Relay, error: CacheError, body: ErrorBody, request_id: str) -> None:
     """An error as the route's clients read it, with the headers that say how to go on."""
     told = {REQUEST_ID: request_id, **error_headers(error)}
-    for name in ("generation", "session"):
-        if name in error.facts:
-            told[wire.PREFIX + name] = str(error.facts[name])
+    if "session" in error.facts:
+        told[wire.SESSION] = str(error.facts["session"])
     headers = [(name.encode(), header_value(value)) for name, value in told.items()]
     await relay.whole(HTTP_STATUS[error.kind], body(error, request_id), headers)

@@ -29,23 +29,30 @@ from agentcache.store.api import (
     SessionRecord,
     SessionRef,
 )
-from agentcache.types import ReleaseMode, SessionId, SessionState
+from agentcache.types import ReleaseMode, SessionState
 from agentcache.web.body import parse_object, read_body, unless_gone
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RequestHeaders
-from agentcache.web.naming import named_id, read_generation
+from agentcache.web.naming import named_id
 from agentcache.web.query import query_flag, read_query
 from agentcache.web.reply import Json, json_response
+from agentcache.web.session_fields import (
+    Pause,
+    fence_in,
+    fence_of,
+    mode_of,
+    on_close_of,
+    parent_of,
+    pause_of,
+    ttl_of,
+)
 from agentcache.web.status import error_answer, error_headers, refuse
 
 PAGE: Final = 100
 MAX_PAGE: Final = 1000
 MAX_SHOWN: Final = 1000
 """Sessions of a family that a preview asks for."""
-MIN_TTL_S: Final = 0.001
-MAX_S: Final = 1e9
-MAX_TOOL_BYTES: Final = 256
-ON_CLOSE: Final = (ReleaseMode.RELEASE, ReleaseMode.DEMOTE, ReleaseMode.DROP)
+NO_PAUSE: Final = Pause("", 0.0)
 IN_DOUBT: Final = "unknown"
 """The state of a session whose close was sent to a store that did not answer."""
 
@@ -84,10 +91,10 @@ class SessionsApi:
         """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, on_close?}`. An open one is answered unchanged."""
         tenant, fields = self._tenant(request), await self._fields(request)
         opening = Opening(
-            parent=_parent(fields),
-            ttl_s=_seconds(fields, "ttl_s"),
+            parent=parent_of(fields),
+            ttl_s=ttl_of(fields),
             fence=fields.flag("fence"),
-            on_close=_on_close(fields),
+            on_close=on_close_of(fields),
             limit=tenant.session_limit,
         )
         ref = self._new_ref(tenant, fields)
@@ -121,8 +128,9 @@ class SessionsApi:
     async def close(self, request: Request) -> Response:
         """Close with all descendants: `?generation=&mode=release|demote|drop|preview`. Again: the same answer."""
         ref, query = _path_ref(self._tenant(request), request), read_query(request)
-        asked = _Close(_fence(request, query.get("generation", "")), _mode(query), _alone(query))
-        if asked.mode == ReleaseMode.PREVIEW:
+        fence, mode = fence_of(request, query.get("generation", "")), mode_of(query)
+        asked = _Close(fence, mode or "", _alone(query))
+        if mode is ReleaseMode.PREVIEW:
             return await unless_gone(request.receive, self._preview(ref, asked))
         if asked.alone and (await self._known(ref)).children:
             raise refuse(
@@ -137,11 +145,7 @@ class SessionsApi:
     async def pause(self, request: Request) -> Response:
         """Say that the session waits: `{tool?, expected_s?, generation?}`. Its next request, or `resume`, ends it."""
         fields = await self._fields(request)
-        tool = fields.text("tool", "tool")
-        if not tool.isprintable() or not 1 <= len(tool.encode()) <= MAX_TOOL_BYTES:
-            raise refuse(f"tool must be 1 to {MAX_TOOL_BYTES} bytes of printable text", "tool")
-        expected_s = fields.number("expected_s", 0.0, 0.0, MAX_S)
-        return await self._note(request, fields, NoteKind.PAUSE, tool, expected_s)
+        return await self._note(request, fields, NoteKind.PAUSE, pause_of(fields))
 
     async def resume(self, request: Request) -> Response:
         """Say that the session goes on: `{generation?}`."""
@@ -150,7 +154,7 @@ class SessionsApi:
     async def open_sglang(self, request: Request) -> Response:
         """SGLang's open: `{capacity_of_str_len, session_id?, timeout?}` → the id. The capacity is not read."""
         tenant, fields = self._tenant(request), await self._fields(request, or_query=True)
-        opening = Opening(ttl_s=_seconds(fields, "timeout"), limit=tenant.session_limit)
+        opening = Opening(ttl_s=ttl_of(fields, "timeout"), limit=tenant.session_limit)
         ref = self._new_ref(tenant, fields)
         await self._open(ref, opening)
         return json_response(200, ref.session)
@@ -233,12 +237,10 @@ class SessionsApi:
         return tuple(found[1:])
 
     async def _note(
-        self, request: Request, fields: Fields, kind: NoteKind, tool: str = "", expected_s: float = 0.0
+        self, request: Request, fields: Fields, kind: NoteKind, pause: Pause = NO_PAUSE
     ) -> Response:
-        ref = _path_ref(self._tenant(request), request)
-        in_body = str(fields.whole("generation", 0, 0)) if fields.has("generation") else ""
-        fence = _fence(request, in_body)
-        record = await self._router.store.note(ref, Note(kind, fence, tool, expected_s))
+        ref, fence = _path_ref(self._tenant(request), request), fence_in(request, fields)
+        record = await self._router.store.note(ref, Note(kind, fence, pause.tool, pause.expected_s))
         if record.state == SessionState.CLOSED:
             raise CacheError(
                 Kind.SESSION_CLOSED, "the session is closed; open it again with POST /v1/sessions"
@@ -275,51 +277,9 @@ def _path_ref(tenant: Tenant, request: Request) -> SessionRef:
     return SessionRef(tenant.name, named_id(request.path_params["session"], "session_id"))
 
 
-def _parent(fields: Fields) -> str:
-    """The parent by either name, "" for none. Errors: CacheError(BAD_REQUEST) if they differ."""
-    named: dict[str, SessionId] = {
-        name: named_id(fields.text(name), name)
-        for name in ("parent", "parent_session_id")
-        if fields.has(name)
-    }
-    if len(set(named.values())) > 1:
-        raise refuse("parent and parent_session_id name different sessions; send one", "parent_session_id")
-    return next(iter(named.values()), "")
-
-
-def _seconds(fields: Fields, name: str) -> float:
-    """0 where it is not sent."""
-    return fields.number(name, 0.0, MIN_TTL_S, MAX_S) if fields.has(name) else 0.0
-
-
-def _on_close(fields: Fields) -> str:
-    named = fields.text("on_close", ReleaseMode.RELEASE)
-    if named not in ON_CLOSE:
-        raise refuse(f"on_close must be one of {', '.join(ON_CLOSE)}", "on_close")
-    return named
-
-
-def _mode(query: Mapping[str, str]) -> str:
-    named = query.get("mode", "")
-    if named and named not in list(ReleaseMode):
-        raise refuse(f"mode must be one of {', '.join(ReleaseMode)}", "mode")
-    return named
-
-
 def _alone(query: dict[str, str]) -> bool:
     """Whether the descendants are expressly not meant."""
     return "subtree" in query and not query_flag(query, "subtree")
-
-
-def _fence(request: Request, said: str) -> int | None:
-    """The generation that is insisted on, by field or header. Errors: CacheError(BAD_REQUEST) if they differ."""
-    named = read_generation(said, "generation")
-    by_header = read_generation(
-        RequestHeaders(request.scope["headers"]).text(wire.GENERATION), wire.GENERATION
-    )
-    if len({named, by_header} - {None}) > 1:
-        raise refuse(f"generation and the header {wire.GENERATION} differ; send one", "generation")
-    return by_header if named is None else named
 
 
 def _limit(query: Mapping[str, str]) -> int:

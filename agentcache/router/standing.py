@@ -284,5 +284,5 @@ def _refuse(standing: Standing) -> NoReturn:
 
 
 def _refused(kind: Kind, said: str, standing: Standing) -> CacheError:
-    facts: dict[str, object] = {"generation": standing.generation} if standing.generation else {}
+    facts: dict[str, object] = {"current": standing.generation} if standing.generation else {}
     return CacheError(kind, said, session=standing.ref.session, **facts)

@@ -129,7 +129,7 @@ def error_headers(error: CacheError) -> dict[str, str]:
         headers["retry-after"] = str(RETRY_AFTER_S[error.kind])
     if error.kind in _STATES:
         headers[STATE] = str(_STATES[error.kind])
-    if error.kind is Kind.SESSION_STALE and error.facts.get("current"):
+    if error.facts.get("current"):
         headers[GENERATION] = str(error.facts["current"])
     return headers
 

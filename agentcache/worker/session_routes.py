@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -16,19 +16,23 @@ from agentcache.records import Paused
 from agentcache.types import ReleaseMode, SessionId
 from agentcache.web.body import parse_object, read_body
 from agentcache.web.fields import Fields
-from agentcache.web.headers import RequestHeaders
-from agentcache.web.naming import named_id, read_generation
+from agentcache.web.naming import named_id
 from agentcache.web.query import query_flag, read_query
 from agentcache.web.reply import Json, json_response
+from agentcache.web.session_fields import (
+    fence_in,
+    fence_of,
+    mode_of,
+    on_close_of,
+    parent_of,
+    pause_of,
+    ttl_of,
+)
 from agentcache.web.status import refuse
-from agentcache.wire import GENERATION
 from agentcache.worker.context import Worker
 from agentcache.worker.tagged import EVERYBODY, Grant, granted
 
 T = TypeVar("T")
-MAX_S: Final = 1e9
-MAX_TOOL_BYTES: Final = 128
-ON_CLOSE: Final = (ReleaseMode.RELEASE, ReleaseMode.DEMOTE, ReleaseMode.DROP)
 
 
 class SessionRoutes:
@@ -56,8 +60,8 @@ class SessionRoutes:
         """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, on_close?}`. An open one is answered unchanged."""
         fields = await self._fields(request)
         named = fields.text("session_id") if fields.has("session_id") else self._worker.new_id()
-        ttl_s = fields.number("ttl_s", 0.0, 0.0, MAX_S) if fields.has("ttl_s") else None
-        parent, on_close = _parent(fields), _on_close(fields)
+        ttl_s = ttl_of(fields) or None
+        parent, on_close = parent_of(fields), on_close_of(fields)
         fence = fields.flag("fence")
         opened = await self._open(
             named,
@@ -83,10 +87,10 @@ class SessionRoutes:
         """Close: `?generation=&subtree=&mode=release|demote|drop|preview`. Again: the same answer."""
         grant, query = granted(request.scope), read_query(request)
         named, subtree = _path_id(request, grant), query_flag(query, "subtree")
-        mode = _mode(query["mode"]) if "mode" in query else None
+        mode = mode_of(query)
         if mode is not ReleaseMode.PREVIEW:
             self._require_own_sessions()
-        fence = _fence(request, query.get("generation", ""))
+        fence = fence_of(request, query.get("generation", ""))
         closed = await self._on_engine(
             lambda engine: engine.cache.close_session(named, generation=fence, subtree=subtree, mode=mode),
             grant,
@@ -95,7 +99,7 @@ class SessionRoutes:
 
     async def touch(self, request: Request) -> Response:
         """Renew the session's lease: `{generation?}`."""
-        fence = _fence_of(request, await self._fields(request))
+        fence = fence_in(request, await self._fields(request))
         return await self._note(
             request, lambda engine, named: engine.cache.touch_session(named, generation=fence)
         )
@@ -103,14 +107,14 @@ class SessionRoutes:
     async def pause(self, request: Request) -> Response:
         """Say that the session waits: `{tool?, expected_s?, generation?}`. Its next request, or `resume`, ends it."""
         fields = await self._fields(request)
-        fence, paused = _fence_of(request, fields), _paused(fields)
+        fence, paused = fence_in(request, fields), Paused(*pause_of(fields))
         return await self._note(
             request, lambda engine, named: engine.cache.pause_session(named, paused, generation=fence)
         )
 
     async def resume(self, request: Request) -> Response:
         """Say that the session goes on: `{generation?}`."""
-        fence = _fence_of(request, await self._fields(request))
+        fence = fence_in(request, await self._fields(request))
         return await self._note(
             request, lambda engine, named: engine.cache.pause_session(named, None, generation=fence)
         )
@@ -119,7 +123,7 @@ class SessionRoutes:
         """SGLang's open: `{capacity_of_str_len, session_id?, timeout?}` → the id. The capacity is not read."""
         fields = await self._fields(request, or_query=True)
         named = fields.text("session_id") if fields.has("session_id") else self._worker.new_id()
-        ttl_s = fields.number("timeout", 0.0, 0.0, MAX_S) if fields.has("timeout") else None
+        ttl_s = ttl_of(fields, "timeout") or None
         opened = await self._open(
             named, lambda engine, session: engine.cache.open_session(session, ttl_s=ttl_s)
         )
@@ -234,49 +238,3 @@ def _named(session: SessionId, grant: Grant) -> Json:
 
 def _own(session: SessionId, grant: Grant) -> str:
     return unscoped(session)[1] if grant.operator else grant.own(session)
-
-
-def _parent(fields: Fields) -> str:
-    """The parent by either name, "" for none. Errors: CacheError(BAD_REQUEST) if they differ."""
-    names = [name for name in ("parent", "parent_session_id") if fields.has(name)]
-    named = {named_id(fields.text(name), name) for name in names}
-    if len(named) > 1:
-        raise refuse("parent and parent_session_id name different sessions; send one", "parent_session_id")
-    return "".join(named)
-
-
-def _paused(fields: Fields) -> Paused:
-    """What a session waits for. Errors: CacheError(BAD_REQUEST)."""
-    tool = fields.text("tool", "tool")
-    if not tool.isprintable() or not 1 <= len(tool.encode()) <= MAX_TOOL_BYTES:
-        raise refuse(f"tool must be 1 to {MAX_TOOL_BYTES} bytes of printable text", "tool")
-    return Paused(tool, fields.number("expected_s", 0.0, 0.0, MAX_S))
-
-
-def _fence(request: Request, said: str) -> int | None:
-    """The generation that is insisted on, by field or header. Errors: CacheError(BAD_REQUEST) if they differ."""
-    by_header = RequestHeaders(request.scope["headers"]).text(GENERATION)
-    named = {
-        read_generation(text, name) for text, name in ((said, "generation"), (by_header, GENERATION)) if text
-    }
-    if len(named) > 1:
-        raise refuse(f"generation and the header {GENERATION} differ; send one", "generation")
-    return next(iter(named), None)
-
-
-def _fence_of(request: Request, fields: Fields) -> int | None:
-    said = str(fields.whole("generation", 0, 0)) if fields.has("generation") else ""
-    return _fence(request, said)
-
-
-def _on_close(fields: Fields) -> ReleaseMode:
-    named = fields.text("on_close", ReleaseMode.RELEASE)
-    if named not in ON_CLOSE:
-        raise refuse(f"on_close must be one of {', '.join(ON_CLOSE)}", "on_close")
-    return ReleaseMode(named)
-
-
-def _mode(name: str) -> ReleaseMode:
-    if name not in list(ReleaseMode):
-        raise refuse(f"mode must be one of {', '.join(ReleaseMode)}", "mode")
-    return ReleaseMode(name)
