@@ -4,7 +4,7 @@ A page is never needed later than those behind it, so the page that is needed la
 costs nothing: with calls that come at fixed times and take no time this is Belady's MIN, the most pages that any order
 can hit. MIN keeps, of so many pages, those that a smaller cache would keep and more, so one order is best for the
 device alone and for device and host together. Where calls take time, lock what they use and delay each other it is a
-good order, not a bound by proof.
+good order, not a bound by proof; nor where an answer brings pages that were there before, which costs nothing.
 """
 
 import heapq

@@ -82,13 +82,10 @@ def _ends(call: PagedCall, node: Numbers) -> tuple[int, int, int]:
 
 
 def _last_pages(workload: Workload) -> Iterator[int]:
-    for session in workload.sessions:
-        for call in session.calls:
-            if call.reusable:
-                yield int(call.prompt[call.reusable - 1])
-            for path in (call.prompt, call.output):
-                if len(path):
-                    yield int(path[-1])
+    """Where a call's path, or what it may reuse of it, ends."""
+    calls = (call for session in workload.sessions for call in session.calls)
+    parts = (part for call in calls for part in (call.prompt[: call.reusable], call.prompt, call.output))
+    yield from (int(part[-1]) for part in parts if len(part))
 
 
 def _nodes(workload: Workload) -> tuple[Numbers, Numbers, Numbers]:
