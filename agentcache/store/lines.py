@@ -53,7 +53,7 @@ class ServerLine:
     async def listen(self, name: str, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
         if name not in self._listeners:
             self._listeners[name] = Listener(self._connect)
-        return await self._listeners[name].read(stream, after, count, wait_s)
+        return await self._listeners[name].read(stream, after, count, wait_s, self._pipe.lines)
 
     async def sweep_out(self, pattern: str) -> None:
         client = Redis.from_url(self._url, socket_timeout=ADMIN_S)

@@ -77,6 +77,8 @@ class Pipe:
         self._pinger: asyncio.Task[None] | None = None
         self._used = False
         self._closed = False
+        self.lines = 0
+        """Connections that were made so far."""
 
     async def evaluate(self, script: Script, words: Words) -> Any:
         """The reply of a script. `words`: the number of keys, the keys, the arguments."""
@@ -151,6 +153,7 @@ class Pipe:
     async def _connected(self) -> AbstractConnection:
         if not self._line:
             self._line = await _opened(self._connect)
+            self.lines += 1
         return self._line
 
     async def _drop(self) -> None:
@@ -219,12 +222,19 @@ class Listener:
         self._connect = connect
         self._turn = asyncio.Lock()
         self._line: AbstractConnection | None = None
+        self._since = 0
 
-    async def read(self, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
-        """Entries of a stream after a place, once there are any; empty after `wait_s`."""
+    async def read(self, stream: str, after: str, count: int, wait_s: float, since: int = 0) -> list[Any]:
+        """Entries of a stream after a place, once there are any; empty after `wait_s`.
+
+        `since`: another number is a new connection, for the address may lead to another server now.
+        """
         block_ms = max(1, round(wait_s * 1000))
         words = ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", stream, after)
         async with self._turn:
+            if since != self._since:
+                await self.close()
+            self._since = since
             try:
                 async with asyncio.timeout(wait_s + CALL_S):
                     found = await self._once_more(words)

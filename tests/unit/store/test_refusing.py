@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -11,10 +12,10 @@ import redis
 from agentcache.embedded import EmbeddedServer, ServerOptions, open_embedded
 from agentcache.errors import CacheError, Kind
 from agentcache.router.fleet import FleetView
-from agentcache.store.api import Opening, OpenVerdict, Store, Use
+from agentcache.store.api import Closing, Opening, OpenVerdict, Store, Use
 from agentcache.wire import WorkerLoad
 from tests.addresses import Address, Serve, served_by
-from tests.sessionstores import CLOCK, A, B, card
+from tests.sessionstores import CLOCK, A, B, card, until
 
 pytestmark = pytest.mark.asyncio
 NOBODY = ("127.0.0.1", 1)
@@ -103,6 +104,33 @@ async def test_a_store_that_is_full_takes_nobody_for_dead(
         assert await store.heartbeat("w1", "1", 0, WorkerLoad())
         await fleet.refresh(store)
         assert not fleet.store_down
+
+
+async def test_who_waits_for_mail_waits_at_the_new_master(
+    two: Sequence[EmbeddedServer], tmp_path: Path
+) -> None:
+    """Its own connection to the old one is alive, too, and nothing would ever come there."""
+    first, second = two
+    address = Address(first.socket)
+    async with served_by(address.serve, tmp_path / "s") as store:
+        before = await store.mail("w1", 0, "", 0)
+        assert not (await store.mail("w1", 0, before.cursor, 0.01)).notices
+        with client(first) as line:
+            line.replicaof(*NOBODY)
+        address.behind = second.socket
+        await store.register(card("w1"))
+        await store.tag(A, Use("r1", "w1"))
+        begin = await store.mail("w1", 0, "", 0)
+        waits = asyncio.create_task(store.mail("w1", 0, begin.cursor, 20))
+        with client(second) as line:
+            await asyncio.to_thread(until, lambda: blocked(line) == 1)
+        await store.close(A, Closing())
+        assert [notice.session for notice in (await waits).notices] == ["a"]
+
+
+def blocked(line: redis.Redis) -> int:
+    information: Any = line.info("clients")
+    return int(information["blocked_clients"])
 
 
 REFUSALS = (
