@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
+from agentcache.replay.formats.claude import ClaudeCodeReader
 from agentcache.replay.formats.miniswe import MiniSweReader
 from agentcache.replay.formats.sweagent import SweAgentReader
 from agentcache.replay.formats.tau import TauBenchReader
@@ -41,7 +42,13 @@ class Reader(Protocol):
     def sessions(self, files: Iterable[Source]) -> Iterator[Session]: ...
 
 
-READERS: tuple[Reader, ...] = (WekaReader(), TauBenchReader(), SweAgentReader(), MiniSweReader())
+READERS: tuple[Reader, ...] = (
+    WekaReader(),
+    ClaudeCodeReader(),
+    TauBenchReader(),
+    SweAgentReader(),
+    MiniSweReader(),
+)
 
 
 @dataclass(frozen=True, slots=True)
