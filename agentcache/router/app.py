@@ -18,12 +18,12 @@ from agentcache.router.context import Router
 from agentcache.router.info import InfoRoutes
 from agentcache.router.log_line import LogLine
 from agentcache.router.proxy import ProxyEndpoint
-from agentcache.router.routes import PASSED, error_body_of, fault_body, http_error
+from agentcache.router.routes import PASSED, fault_body, http_error, shape_of
 from agentcache.router.sessions_api import SessionsApi
 from agentcache.web.body import ClientGoneError
 from agentcache.web.methods import allowed_methods
 from agentcache.web.reply import json_response
-from agentcache.web.status import HTTP_STATUS, error_headers
+from agentcache.web.status import error_headers, shaped_answer
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
@@ -80,7 +80,7 @@ def _lifespan(router: Router) -> Lifespan:
 
 async def _on_cache_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, CacheError)
-    status, body = HTTP_STATUS[error.kind], error_body_of(request.url.path)(error, "")
+    status, body = shaped_answer(shape_of(request.url.path), error)
     return json_response(status, body, error_headers(error))
 
 

@@ -1,5 +1,6 @@
-"""One line in the log, and one count, for every request that has none of its own."""
+"""One line in the log for every request."""
 
+import logging
 from typing import Final
 
 import structlog
@@ -22,7 +23,7 @@ _ROUTES: Final = (
 
 
 class LogLine:
-    """Around every request but those that are passed on, which never come here and tell more themselves."""
+    """Tells of every request but those that are passed on, which never come here, and counts it."""
 
     def __init__(self, app: ASGIApp, router: Router) -> None:
         self._app = app
@@ -32,7 +33,8 @@ class LogLine:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        facts = Facts(_route(scope["path"]), Times(self._router.clock.now_ns()))
+        times = Times(self._router.clock.now_ns())
+        facts = Facts(_route(scope["path"]), times, method=scope["method"])
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -42,16 +44,40 @@ class LogLine:
         try:
             await self._app(scope, receive, sending)
         finally:
-            self._tell(scope["method"], facts)
+            facts.times.ended_ns = self._router.clock.now_ns()
+            self._router.metrics.count(facts)
+            tell(facts)
 
-    def _tell(self, method: str, facts: Facts) -> None:
-        total_s = facts.times.seconds(self._router.clock.now_ns())
-        self._router.metrics.count(facts)
-        log = structlog.get_logger()
-        told = {"method": method, "route": facts.route, "status": facts.status}
-        (log.debug if facts.route in PROBES else log.info)(
-            "request", **told, total_ms=round(total_s * 1e3, 1)
-        )
+
+def tell(facts: Facts) -> None:
+    """The line of a request: what all have, and of one that was to be passed on all that is known."""
+    log, level = structlog.get_logger(), logging.DEBUG if facts.route in PROBES else logging.INFO
+    if not log.is_enabled_for(level):
+        return
+    times = facts.times
+    told = {"method": facts.method, "route": facts.route, "status": facts.status}
+    details = _passed(facts) if facts.request_id else {}
+    log.log(level, "request", **told, **details, total_ms=round(times.seconds(times.ended_ns) * 1e3, 1))
+
+
+def _passed(facts: Facts) -> dict[str, object]:
+    times = facts.times
+    return {
+        "request": facts.request_id,
+        "tenant": facts.tenant,
+        "session": facts.session,
+        "source": facts.source,
+        "worker": facts.worker,
+        "placed": facts.placed,
+        "state": facts.session_state,
+        "why": facts.why,
+        "attempts": facts.attempts,
+        **{f"{name}_tokens": count for name, count in facts.tokens.known()},
+        "answer_bytes": facts.answer_bytes,
+        "reason": facts.reason,
+        "dispatch_ms": round(times.seconds(times.sent_ns) * 1e3, 2),
+        "first_byte_ms": round(times.seconds(times.first_ns) * 1e3, 1),
+    }
 
 
 def _route(path: str) -> str:

@@ -62,13 +62,14 @@ class Tokens:
 
 @dataclass(slots=True)
 class Facts:
-    """One request, for the log line and the metrics.
+    """One request, for the log line and the metrics. `request_id`: of one that is to be passed on.
 
     `source`: which names gave the session. `placed`: why this worker. `session_state`: as answered.
     """
 
     route: str
     times: Times
+    method: str = "POST"
     status: int = 500
     reason: str = ""
     request_id: str = ""

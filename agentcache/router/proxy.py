@@ -1,7 +1,6 @@
 """The paths that pass through: a raw ASGI application that watches its client, and tells the log one line."""
 
 import asyncio
-import logging
 from http import HTTPStatus
 from typing import Final
 
@@ -13,16 +12,17 @@ from agentcache.errors import CacheError
 from agentcache.router.context import Router
 from agentcache.router.forwarding import REQUEST_ID, header_value
 from agentcache.router.identity import Identity, identify
+from agentcache.router.log_line import tell
 from agentcache.router.metrics import Facts, Times
 from agentcache.router.passing import Passing
 from agentcache.router.relay import Relay
 from agentcache.router.request import Request
-from agentcache.router.routes import ErrorBody, PassedRoute, fault_body
+from agentcache.router.routes import PassedRoute, fault_body
 from agentcache.router.standing import Standing
 from agentcache.router.tenants import Tenant
 from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
 from agentcache.web.headers import RawHeaders, RequestHeaders
-from agentcache.web.status import HTTP_STATUS, error_headers
+from agentcache.web.status import HTTP_STATUS, ErrorShape, error_headers, shaped_answer
 
 CLIENT_CLOSED: Final = 499
 """The status in logs and metrics of a request whose client left; nobody sees it as an answer."""
@@ -58,7 +58,9 @@ class ProxyEndpoint:
             await self._fail(error, relay, facts)
         except Exception:  # whoever runs this application logs it
             if not relay.status:
-                await relay.whole(HTTPStatus.INTERNAL_SERVER_ERROR, fault_body(self._route.path), [])
+                said = fault_body(self._route.path, facts.request_id)
+                told = (REQUEST_ID.encode(), facts.request_id.encode())
+                await relay.whole(HTTPStatus.INTERNAL_SERVER_ERROR, said, [told])
             raise
         finally:
             self._router.active.end()
@@ -126,15 +128,13 @@ class ProxyEndpoint:
             facts.reason = "broke_off"
             return
         facts.status = HTTP_STATUS[error.kind]
-        await answer_error(relay, error, self._route.error_body, facts.request_id)
+        await answer_error(relay, error, self._route.shape, facts.request_id)
 
     def _tell(self, facts: Facts) -> None:
         facts.times.ended_ns = self._router.clock.now_ns()
         facts.reason = facts.reason or "fault"
         self._router.metrics.count_passed(facts)
-        log = structlog.get_logger()
-        if log.is_enabled_for(logging.INFO):
-            log.info("request", **_line(facts))
+        tell(facts)
 
 
 def _has_served(status: int) -> bool:
@@ -142,34 +142,10 @@ def _has_served(status: int) -> bool:
     return HTTPStatus.OK <= status < HTTPStatus.BAD_REQUEST
 
 
-def _line(facts: Facts) -> dict[str, object]:
-    """What the log tells of a request."""
-    times = facts.times
-    return {
-        "route": facts.route,
-        "status": facts.status,
-        "request": facts.request_id,
-        "tenant": facts.tenant,
-        "session": facts.session,
-        "source": facts.source,
-        "worker": facts.worker,
-        "placed": facts.placed,
-        "state": facts.session_state,
-        "why": facts.why,
-        "attempts": facts.attempts,
-        **{f"{name}_tokens": count for name, count in facts.tokens.known()},
-        "answer_bytes": facts.answer_bytes,
-        "reason": facts.reason,
-        "dispatch_ms": round(times.seconds(times.sent_ns) * 1e3, 2),
-        "first_byte_ms": round(times.seconds(times.first_ns) * 1e3, 1),
-        "total_ms": round(times.seconds(times.ended_ns) * 1e3, 1),
-    }
-
-
-async def answer_error(relay: Relay, error: CacheError, body: ErrorBody, request_id: str) -> None:
+async def answer_error(relay: Relay, error: CacheError, shape: ErrorShape, request_id: str) -> None:
     """An error as the route's clients read it, with the headers that say how to go on."""
     told = {REQUEST_ID: request_id, **error_headers(error)}
     if "session" in error.facts:
         told[wire.SESSION] = str(error.facts["session"])
     headers = [(name.encode(), header_value(value)) for name, value in told.items()]
-    await relay.whole(HTTP_STATUS[error.kind], body(error, request_id), headers)
+    await relay.whole(*shaped_answer(shape, error, request_id), headers)

@@ -99,25 +99,50 @@ def error_answer(error: CacheError) -> tuple[int, dict[str, object]]:
     return status, error_body(status, message, _CODES.get(error.kind, error.kind.value), name)
 
 
+ErrorShape = Callable[[int, dict[str, object], str], dict[str, object]]
+"""Status, OpenAI's error body and the request's id ("" where it has none) → the body as one API's clients read it."""
+
 ErrorAnswer = Callable[[CacheError], tuple[int, dict[str, object]]]
 """Status and body of an error in one API's shape. A body with a `type` is an event of that name in a stream."""
 
 
-def anthropic_answer(error: CacheError) -> tuple[int, dict[str, object]]:
-    """The same in the shape of Anthropic's API; our own fields stand beside theirs."""
-    status, body = error_answer(error)
+def openai_shape(_status: int, body: dict[str, object], _request_id: str) -> dict[str, object]:
+    """As it is."""
+    return body
+
+
+def anthropic_shape(status: int, body: dict[str, object], request_id: str) -> dict[str, object]:
+    """As Anthropic's API says it; our own fields stand beside theirs."""
     said = body["error"]
     assert isinstance(said, dict)
-    return status, {"type": "error", "error": {**said, "type": anthropic_type(status)}}
+    told = {**said, "type": anthropic_type(status)}
+    return {"type": "error", "error": told, "request_id": request_id}
 
 
-def responses_answer(error: CacheError) -> tuple[int, dict[str, object]]:
-    """The same as OpenAI's Responses API says it, whole and as an event."""
-    status, body = error_answer(error)
+def responses_shape(_status: int, body: dict[str, object], _request_id: str) -> dict[str, object]:
+    """As OpenAI's Responses API says it, whole and as an event."""
     said = body["error"]
     assert isinstance(said, dict)
     flat = {"code": said["code"], "message": said["message"], "param": said["param"]}
-    return status, {**body, "type": "error", **flat}
+    return {**body, "type": "error", **flat}
+
+
+def shaped_answer(
+    shape: ErrorShape, error: CacheError, request_id: str = ""
+) -> tuple[int, dict[str, object]]:
+    """Status and body of an error in a shape."""
+    status, body = error_answer(error)
+    return status, shape(status, body, request_id)
+
+
+def anthropic_answer(error: CacheError) -> tuple[int, dict[str, object]]:
+    """Of a request without an id."""
+    return shaped_answer(anthropic_shape, error)
+
+
+def responses_answer(error: CacheError) -> tuple[int, dict[str, object]]:
+    """Of a request without an id."""
+    return shaped_answer(responses_shape, error)
 
 
 def error_headers(error: CacheError) -> dict[str, str]:

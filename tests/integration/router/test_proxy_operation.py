@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from structlog.testing import capture_logs
 
 from agentcache import wire
 from agentcache.router.settings import RouterSettings
@@ -149,6 +150,19 @@ async def test_a_line_and_counts_of_a_request_tell_all_but_its_text(
     assert json.dumps("s") not in text
 
 
+async def test_requests_that_are_passed_and_others_have_one_kind_of_line() -> None:
+    async with routed_to(plain_answer) as (routed, _):
+        with capture_logs() as lines:
+            await routed.post(x_session_id="s")
+            await routed.http.get("/v1/models")
+            await routed.http.get("/health")
+    passed, other, _ = (line for line in lines if line["event"] == "request")
+    assert other.keys() < passed.keys()
+    assert (other["method"], other["route"], other["status"]) == ("GET", "/v1/models", 200)
+    assert (passed["method"], passed["route"], passed["session"]) == ("POST", "/v1/completions", "s")
+    assert [line["log_level"] for line in lines if line["event"] == "request"] == ["info", "info", "debug"]
+
+
 async def test_a_fault_of_our_own_is_an_answer_that_clients_can_read_and_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -164,7 +178,9 @@ async def test_a_fault_of_our_own_is_an_answer_that_clients_can_read_and_counts(
         "internal_error",
         said,
     )
-    assert answers[1].json()["error"] == {"type": "api_error", "message": said}
+    told_error = {"type": "api_error", "message": said, "code": "internal_error", "param": None}
+    request_id = answers[1].headers["x-request-id"]
+    assert answers[1].json() == {"type": "error", "error": told_error, "request_id": request_id}
     assert 'agentcache_router_request_ends_total{reason="fault"} 2.0' in told
     assert 'agentcache_router_requests_total{route="/v1/messages",status="500"} 1.0' in told
     assert after.status_code == 200
