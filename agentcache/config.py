@@ -268,7 +268,9 @@ class EngineSettings(ComputingSettings, TierSettings, SessionSettings, CacheSett
 
     max_running: int = Field(default=8, ge=1, le=1024, description="requests decoded in one batch")
     queue_limit: int = Field(default=64, ge=0, description="requests that may wait; one more gets 429")
-    prefill_order: Literal["fcfs", "longest_prefix"] = Field(default="fcfs", description="who begins next")
+    prefill_order: Literal["fcfs", "longest_prefix", "least_uncached"] = Field(
+        default="fcfs", description="who begins next: the oldest, or whose prompt is cached best"
+    )
     prefill_tokens: int = Field(
         default=512, ge=1, description="prompt tokens computed between two decode steps"
     )

@@ -30,7 +30,7 @@ MISTRUST = 1.5
 """A session's hints count while they are off by less than this in natural logarithm, a factor of 4.5."""
 
 TYPICAL_TOKENS_PER_S = 10_000.0
-"""The prompt tokens that a worker computes in a second, until it has been seen at work; that counts as one second."""
+"""The prompt tokens that a worker computes in a second, until it has been seen at work."""
 
 REMEMBERED_NS = 60_000_000_000
 """How much of the time under pressure a throughput remembers; of more it forgets a half."""
@@ -194,8 +194,8 @@ class Throughput:
     """
 
     def __init__(self, tokens_per_s: float = TYPICAL_TOKENS_PER_S) -> None:
-        """`tokens_per_s` is what is expected, or known: without a `read` it stays."""
-        self._tokens, self._spent_ns = tokens_per_s, 1e9
+        """`tokens_per_s` is what is expected, and counts as seen for a tenth of a second. Without a `read` it stays."""
+        self._tokens, self._spent_ns = tokens_per_s / 10, 1e8
         self._last: tuple[int, int] = (0, 0)
         self._pressed = False
 

@@ -304,15 +304,15 @@ def test_the_end_of_a_turn_says_whom_its_session_waits_for(reason: str, kind: Wa
 
 
 def test_a_throughput_learns_from_what_was_computed_while_others_waited() -> None:
-    """It begins with a second of 1,000 tokens; the hour in which nobody waited teaches nothing."""
+    """It begins with 100 tokens in a tenth of a second; the hour in which nobody waited teaches nothing."""
     rate = Throughput(1000.0)
     assert rate.takes_ns(500) == 500_000_000
     rate.read(40_000, 0, others_wait=True)
     rate.read(41_000, 3 * 10**9, others_wait=False)
     rate.read(90_000, 3600 * 10**9, others_wait=True)
-    assert rate.takes_ns(500) == 10**9  # 2,000 in 4 s
-    rate.read(92_000, 3604 * 10**9, others_wait=True)
-    assert rate.takes_ns(500) == 10**9
+    assert rate.takes_ns(1_100) == 3_100_000_000
+    rate.read(91_900, 3600 * 10**9 + 900_000_000, others_wait=True)
+    assert rate.takes_ns(3_000) == 4 * 10**9
 
 
 def test_a_throughput_forgets() -> None:
