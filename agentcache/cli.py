@@ -51,7 +51,7 @@ def serve(file: Path | None, with_router: bool, router_port: int, **flags: Any) 
     """
     settings = resolve_said(WORKER, file, flags).settings
     if with_router:
-        _start("agentcache.worker.with_router:serve_with_router", settings, router_port)
+        _start("agentcache.worker.with_router:serve_with_router", settings, router_port, file)
     _start("agentcache.worker.serve:serve", settings)
 
 

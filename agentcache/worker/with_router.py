@@ -12,7 +12,8 @@ from urllib.request import urlopen
 from agentcache.config import Settings
 from agentcache.embedded import STOP_S, GuardedProcess
 from agentcache.errors import CacheError, Kind
-from agentcache.router.settings import DEFAULT_DIR
+from agentcache.resolving import resolve_for
+from agentcache.router.settings import ROUTER
 from agentcache.web.listening import bind
 from agentcache.worker.serve import serve
 
@@ -24,20 +25,22 @@ MARGIN_S: Final = 5.0
 def serve_with_router(
     settings: Settings,
     router_port: int,
+    file: Path | None = None,
     environ: Mapping[str, str] = os.environ,
     run: Callable[[Settings], int] = serve,
 ) -> int:
     """Start a router, join it, serve; the exit code is the worker's.
 
-    The router's own settings come from its variables and its table in the settings file, but for its port and for where
-    the sessions are, which both share.
+    The router's own settings come from its variables and its table in the settings `file`, but for its port, and for
+    where the sessions are, which both share: as the worker's settings say, else as the router's.
 
     Errors   CacheError(BAD_CONFIG): a router that does not start says why on stderr; as `serve`
     """
     with bind(settings.host, router_port) as free:
         port = free.getsockname()[1]
-    joined = settings if settings.redis_url else settings.model_copy(update={"router_dir": _folder(settings)})
+    joined = settings.model_copy(update=_place(settings, file, environ))
     command = [sys.executable, "-m", "agentcache.router.command", "--port", str(port)]
+    command += ["--config", str(file)] if file else []
     command += [
         "--host",
         settings.host,
@@ -57,18 +60,23 @@ def serve_with_router(
         router.stop()
 
 
-def _folder(settings: Settings) -> str:
-    return settings.router_dir or str(Path(DEFAULT_DIR).expanduser())
+def _place(settings: Settings, file: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """What the worker's settings leave open about where the sessions are. Errors: BAD_CONFIG."""
+    if settings.redis_url or settings.router_dir:
+        return {}
+    router = resolve_for(ROUTER, {}, environ, file).settings
+    if router.redis_url:
+        return {"redis_url": router.redis_url, "secret_file": router.secret_file}
+    return {"router_dir": str(router.folder)}
 
 
 def _told(settings: Settings) -> dict[str, str]:
-    """Where the sessions are, told in the environment: a URL may hold a password."""
-    told = {
+    """Where the sessions are, told in the environment: a URL may hold a password. "" overrules a settings file."""
+    return {
         "AGENTCACHE_ROUTER_DIR": settings.router_dir,
         "AGENTCACHE_ROUTER_REDIS_URL": settings.redis_url,
         "AGENTCACHE_ROUTER_SECRET_FILE": settings.secret_file,
     }
-    return {name: value for name, value in told.items() if value}
 
 
 def _until_it_answers(router: GuardedProcess, host: str, port: int) -> str:
