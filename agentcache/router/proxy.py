@@ -46,7 +46,7 @@ class ProxyEndpoint:
             read = RequestHeaders(headers)
             tenant = self._router.tenants.authenticate(read)
             facts.tenant = tenant.name
-            body = await read_body(scope, receive, self._router.settings.body_limit_bytes)
+            body = await read_body(scope, receive, self._router.settings.body_limit_bytes, "router")
             request = self._request(facts, tenant, read, headers, body, scope["query_string"])
             await unless_gone(receive, self._serve(request, relay, facts))
             facts.reason = "complete"

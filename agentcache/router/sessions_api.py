@@ -268,7 +268,9 @@ class SessionsApi:
 
     async def _fields(self, request: Request, or_query: bool = False) -> Fields:
         """The body's fields; where there are none the query's, for calls that may come as GET."""
-        body = await read_body(request.scope, request.receive, self._router.settings.body_limit_bytes)
+        body = await read_body(
+            request.scope, request.receive, self._router.settings.body_limit_bytes, "router"
+        )
         fields = parse_object(body)
         return fields if fields.values or not or_query else Fields({**read_query(request)})
 

@@ -19,13 +19,13 @@ class ClientGoneError(Exception):
     """The client closed the connection; nobody is left to answer."""
 
 
-async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
-    """The whole body, refused as soon as it is known to be longer than `limit_bytes`.
+async def read_body(scope: Scope, receive: Receive, limit_bytes: int, whose: str = "worker") -> bytes:
+    """The whole body, refused as soon as it is known to be longer than `limit_bytes`, an option of `whose`.
 
     Errors   CacheError(BODY_TOO_LARGE); ClientGoneError
     """
     if _declared_bytes(scope) > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise _too_large(limit_bytes, whose)
     body = bytearray()
     while True:
         message = await receive()
@@ -33,7 +33,7 @@ async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
             raise ClientGoneError
         body += message.get("body", b"")
         if len(body) > limit_bytes:
-            raise _too_large(limit_bytes)
+            raise _too_large(limit_bytes, whose)
         if not message.get("more_body", False):
             return bytes(body)
 
@@ -97,10 +97,10 @@ def _declared_bytes(scope: Scope) -> int:
     return int(declared) if declared.isdigit() and len(declared) < 19 else 0
 
 
-def _too_large(limit_bytes: int) -> CacheError:
+def _too_large(limit_bytes: int, whose: str) -> CacheError:
     return CacheError(
         Kind.BODY_TOO_LARGE,
-        f"the body is over {limit_bytes} bytes; send less, or raise --body-limit-bytes here",
+        f"the body is over {limit_bytes} bytes; send less, or raise the {whose}'s --body-limit-bytes",
     )
 
 

@@ -22,7 +22,7 @@ from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extensi
 from agentcache.worker.context import Worker
 from agentcache.worker.headers import Identity, answer_headers, why_not_deeper
 from agentcache.worker.messages import chat_of_messages
-from agentcache.worker.messages_shape import MessagesShape
+from agentcache.worker.messages_shape import MessagesShape, messages_shape
 from agentcache.worker.metrics import Facts
 from agentcache.worker.prompts import Prompted, chat_prompt, read_prompt, text_prompt
 from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece, Reading, read_turn
@@ -112,27 +112,28 @@ class Api:
     route: str
     prompt: Callable[[Worker, Fields], Prompted]
     prefix: str
-    shaped: Callable[[Head, NewId], Shape]
+    shaped: Callable[[Head, NewId, Fields], Shape]
     translate: Callable[[Fields], Fields] = lambda fields: fields
     error: ErrorAnswer = error_answer
 
-    def shape(self, worker: Worker, answer_id: str, token_ids: bool) -> Shape:
+    def shape(self, worker: Worker, answer_id: str, token_ids: bool, fields: Fields) -> Shape:
+        """`fields` are the request's own, as they came."""
         head = Head(f"{self.prefix}{answer_id}", worker.info.model, worker.now_s(), token_ids)
-        return self.shaped(head, worker.new_id)
+        return self.shaped(head, worker.new_id, fields)
 
 
 CHAT = Api(
     "/v1/chat/completions",
     chat_prompt,
     f"{ChatShape.kind}-",
-    lambda head, new_id: ChatShape(head, lambda: f"call_{new_id()[:24]}"),
+    lambda head, new_id, _: ChatShape(head, lambda: f"call_{new_id()[:24]}"),
 )
-TEXT = Api("/v1/completions", text_prompt, f"{TextShape.kind}-", lambda head, _: TextShape(head))
+TEXT = Api("/v1/completions", text_prompt, f"{TextShape.kind}-", lambda head, *_: TextShape(head))
 MESSAGES = Api(
     "/v1/messages",
     chat_prompt,
     f"{MessagesShape.kind}_",
-    lambda head, new_id: MessagesShape(head, lambda: f"toolu_{new_id()[:24]}"),
+    lambda head, new_id, fields: messages_shape(head, lambda: f"toolu_{new_id()[:24]}", fields),
     chat_of_messages,
     anthropic_answer,
 )
@@ -211,7 +212,7 @@ class GenerateEndpoint:
             digest_logits=options.digest,
             output=prompted.output,
         )
-        shape = self._api.shape(self._worker, request_id, options.token_ids)
+        shape = self._api.shape(self._worker, request_id, options.token_ids, fields)
         return Asked(request, identity, prompted, shape)
 
     def _read(self, fields: Fields) -> tuple[Fields, Prompted]:

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from agentcache.engine.api import Admitted
 from agentcache.stats import CachedTokens
+from agentcache.web.fields import Fields
 from agentcache.web.reply import Json, StreamEvent
 from agentcache.worker.answers import Head, text_of
 from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece
@@ -94,6 +96,29 @@ class MessagesShape:
 
     def _block(self, call: Called, given: Json) -> Json:
         return {"type": "tool_use", "id": self._new_call_id(), "name": call.name, "input": given}
+
+
+class NothingSaid(MessagesShape):
+    """The answer to `max_tokens: 0`, which only wants the prompt read: the one token that comes of that is not said."""
+
+    def chunks(self, piece: Piece) -> list[StreamEvent]:
+        return []
+
+    def endings(self, outcome: Outcome, extension: Json, include_usage: bool) -> list[StreamEvent]:
+        return super().endings(_unsaid(outcome), extension, include_usage)
+
+    def whole(self, pieces: Iterable[Piece], outcome: Outcome, extension: Json) -> Json:
+        return {**super().whole((), _unsaid(outcome), extension), "content": []}
+
+
+def messages_shape(head: Head, new_call_id: Callable[[], str], fields: Fields) -> MessagesShape:
+    """The shape of the answer to a request."""
+    kind = MessagesShape if fields.values.get("max_tokens") else NothingSaid
+    return kind(head, new_call_id)
+
+
+def _unsaid(outcome: Outcome) -> Outcome:
+    return replace(outcome, reason="length", completion_tokens=0, stop_string="")
 
 
 def _event(name: str, **fields: object) -> StreamEvent:

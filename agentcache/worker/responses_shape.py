@@ -1,12 +1,26 @@
 """OpenAI's Responses API out: whole responses and streams of named, numbered events."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from agentcache.engine.api import Admitted
+from agentcache.web.fields import Fields
 from agentcache.web.reply import Json, StreamEvent
 from agentcache.worker.answers import Head
 from agentcache.worker.reading import Outcome, Piece
 from agentcache.worker.tools import Called, Part
+
+_REPEATED: Final[Mapping[str, object]] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "temperature": 1.0,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+}
+"""Settings of a request that its response has too, and what holds without them."""
 
 
 class ResponsesShape:
@@ -15,8 +29,13 @@ class ResponsesShape:
     kind = "resp"
     tail = b""
 
-    def __init__(self, head: Head, new_id: Callable[[], str]) -> None:
+    def __init__(self, head: Head, new_id: Callable[[], str], fields: Fields) -> None:
+        """`fields`: of the request, whose settings a response repeats."""
         self._head = head
+        self._settings = {
+            name: default if fields.values.get(name) is None else fields.values[name]
+            for name, default in _REPEATED.items()
+        }
         self._new_id = new_id
         self._number = 0
         self._items: list[Json] = []
@@ -34,14 +53,14 @@ class ResponsesShape:
         return [event for part in piece.parts for event in self._part(part)]
 
     def endings(self, outcome: Outcome, extension: Json, include_usage: bool) -> list[StreamEvent]:
-        events = self._close_text()
+        events = self._close_text(_status(outcome))
         response = {**self._response(_status(outcome), outcome), "agentcache": extension}
         return [*events, self._event(f"response.{_status(outcome)}", response=response)]
 
     def whole(self, pieces: Iterable[Piece], outcome: Outcome, extension: Json) -> Json:
         for piece in pieces:
             self.chunks(piece)
-        self._close_text()
+        self._close_text(_status(outcome))
         return {**self._response(_status(outcome), outcome), "agentcache": extension}
 
     def _response(self, status: str, outcome: Outcome | None) -> Json:
@@ -53,19 +72,13 @@ class ResponsesShape:
             "status": status,
             "error": None,
             "incomplete_details": cut,
-            "instructions": None,
-            "metadata": {},
             "model": self._head.model,
             "output": list(self._items),
-            "parallel_tool_calls": True,
             "previous_response_id": None,
             "store": False,
-            "temperature": None,
             "text": {"format": {"type": "text"}},
-            "tool_choice": "auto",
-            "tools": [],
-            "top_p": None,
             "truncation": "disabled",
+            **self._settings,
             "usage": _usage(outcome) if outcome else None,
         }
 
@@ -88,11 +101,11 @@ class ResponsesShape:
             self._event("response.content_part.added", **self._place(), part=_text_part("")),
         ]
 
-    def _close_text(self) -> list[StreamEvent]:
+    def _close_text(self, status: str = "completed") -> list[StreamEvent]:
         if not self._text_id:
             return []
         text = "".join(self._text)
-        item = self._message("completed", [_text_part(text)])
+        item = self._message(status, [_text_part(text)])
         events = [
             self._event("response.output_text.done", **self._place(), text=text, logprobs=[]),
             self._event("response.content_part.done", **self._place(), part=_text_part(text)),

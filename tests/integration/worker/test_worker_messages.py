@@ -72,6 +72,21 @@ async def test_a_stream_says_the_same_as_the_whole(client: anthropic.AsyncAnthro
     assert kinds[-1] == "message_stop"
 
 
+async def test_no_tokens_asked_for_is_a_prompt_read_and_nothing_said(
+    client: anthropic.AsyncAnthropic,
+) -> None:
+    asked = {**ASKED, "max_tokens": 0}
+    message = await client.messages.create(**asked)
+    assert (message.content, message.stop_reason) == ([], "max_tokens")
+    assert (message.usage.output_tokens, message.usage.cache_read_input_tokens) == (0, 0)
+    async with client.messages.stream(**asked) as stream:
+        kinds = [event.type async for event in stream]
+        again = await stream.get_final_message()
+    assert kinds == ["message_start", "message_delta", "message_stop"]
+    assert (again.content, again.usage.output_tokens) == ([], 0)
+    assert again.usage.cache_read_input_tokens  # what it was asked for
+
+
 async def test_the_next_turn_reads_from_the_cache_and_counts_add_up(client: anthropic.AsyncAnthropic) -> None:
     headers = {"x-agentcache-session": "claude"}
     first = await client.messages.create(**ASKED, extra_headers=headers)

@@ -116,6 +116,32 @@ async def test_an_answer_that_was_cut_is_incomplete(client: openai.AsyncOpenAI) 
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
+    (item,) = response.output
+    assert (item.type, item.status) == ("message", "incomplete")
+    async with client.responses.stream(**{**ASKED, "max_output_tokens": 2}) as stream:
+        done = [event.item async for event in stream if event.type == "response.output_item.done"]
+    assert [one.status for one in done] == ["incomplete"]  # type: ignore[union-attr]
+
+
+async def test_a_response_repeats_what_it_was_asked_with(client: openai.AsyncOpenAI) -> None:
+    said: Any = {
+        "instructions": "Be short.",
+        "max_output_tokens": 1,
+        "metadata": {"run": "7"},
+        "parallel_tool_calls": False,
+        "temperature": 0.5,
+        "tool_choice": "none",
+        "tools": [TOOL],
+        "top_p": 0.9,
+    }
+    response = await client.responses.create(model="taught", input="hi", **said)
+    repeated = response.model_dump(exclude_unset=True)
+    assert {name: repeated[name] for name in said} == said
+    async with client.responses.stream(model="taught", input="hi", **said) as stream:
+        begun = (await anext(aiter(stream))).response.model_dump(exclude_unset=True)  # type: ignore[union-attr]
+    assert {name: begun[name] for name in said} == said
+    bare = await client.responses.create(model="taught", input="hi")
+    assert (bare.temperature, bare.top_p, bare.tools, bare.instructions) == (1.0, 1.0, [], None)
 
 
 async def test_a_text_is_the_users_message_and_instructions_the_systems(client: openai.AsyncOpenAI) -> None:

@@ -45,8 +45,9 @@ async def test_parts_are_joined() -> None:
 async def test_a_declared_length_over_the_limit_is_refused_unread() -> None:
     client = Client(part(b"abcd", False))
     with pytest.raises(CacheError) as caught:
-        await read_body(scope((b"content-length", b"4")), client.receive, 3)
+        await read_body(scope((b"content-length", b"4")), client.receive, 3, "router")
     assert caught.value.kind is Kind.BODY_TOO_LARGE
+    assert "3 bytes; send less, or raise the router's --body-limit-bytes" in caught.value.message
     assert client.read == 0
 
 
