@@ -2,8 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import count
 from typing import Protocol
 
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from agentcache.errors import CacheError, Kind
 from agentcache.router.settings import PlainUpstream
+from agentcache.router.unheard import Health, Probe, Unheard, no_probe
 from agentcache.store.api import WorkerEntry
 from agentcache.wire import WorkerCard
 
@@ -21,10 +21,6 @@ PLAIN_SEATS = 8
 NEWS = 0.2
 """How far one report moves what is believed of others' requests; with three routers 1 left a third of all requests
 waiting beside free seats at 90 % of the capacity, 0.2 leaves one in a hundred."""
-UNANSWERED = 3
-"""Probes in a row without an answer, after which a worker that the store cannot speak for is not alive."""
-AWAITED_LOOKS = 20
-"""Looks after the store was away at which workers that it does not hear yet are asked themselves."""
 LATELY = 512
 """Conversations a worker that `homes` counts in full."""
 
@@ -81,23 +77,6 @@ class WorkerView(msgspec.Struct, frozen=True):
         return self.alive and not self.draining
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The answer of a probe. `models`: what the server says that it serves; () where it does not say."""
-
-    alive: bool
-    models: tuple[str, ...] = ()
-
-
-Probe = Callable[[str], Awaitable[Health]]
-"""Asks the server at a URL how it is. Bounded; answers `alive` False rather than raise."""
-
-
-async def no_probe(_url: str) -> Health:
-    """For routers without plain upstreams."""
-    return Health(alive=False)
-
-
 class Roster(Protocol):
     """The part of a store that lists workers."""
 
@@ -116,7 +95,7 @@ class FleetView:
             for plain in static
         }
         self._static = tuple(self._known)
-        self._probe = probe
+        self._unheard = Unheard(probe)
         self._salt = salt
         self._in_flight: dict[str, int] = {}
         self._peak: dict[str, int] = {}
@@ -127,8 +106,6 @@ class FleetView:
         self._first_turns: dict[str, int] = {}
         self._shedding: set[str] = set()
         self._views: dict[str, WorkerView] = {}
-        self._unanswered: dict[str, int] = {}
-        self._awaiting = 0
         self._turn = count(1)
         self.store_down = False
         """Whether the list of workers is the last that was known, because the store does not answer."""
@@ -142,19 +119,22 @@ class FleetView:
             self._views.clear()
 
     async def _refresh(self, store: Roster) -> None:
-        found, health = await asyncio.gather(_listed(store), self._asked(self._static))
+        found, health = await asyncio.gather(
+            _listed(store), self._unheard.health(_urls(self._known, self._static))
+        )
+        self._unheard.looked(away=isinstance(found, CacheError))
         for worker, answer in health.items():
             self._probed(worker, answer)
         if isinstance(found, CacheError):
             if not self.store_down:
                 structlog.get_logger().warning("workers_unseen", why=found.message)
-            self.store_down, self._awaiting = True, AWAITED_LOOKS
+            self.store_down = True
             await self._ask(self._known.keys() - set(self._static))
         else:
-            self.store_down, self._awaiting = False, max(0, self._awaiting - 1)
+            self.store_down = False
             heard = {entry.card.worker for entry in found if entry.alive}
-            self._take(found, self._alive() - heard if self._awaiting else frozenset())
-            if self._awaiting:
+            self._take(found, self._alive() - heard if self._unheard.awaited else frozenset())
+            if self._unheard.awaited:
                 await self._ask(self._known.keys() - set(self._static) - heard)
 
     def views(self) -> tuple[WorkerView, ...]:
@@ -272,8 +252,7 @@ class FleetView:
     def _forget(self, worker: str) -> None:
         for table in (self._known, self._heard, self._failed, self._chosen, self._peak, self._homes):
             table.pop(worker, None)
-        for counts in (self._first_turns, self._unanswered):
-            counts.pop(worker, None)
+        self._first_turns.pop(worker, None)
         self._shedding.discard(worker)
 
     def _probed(self, worker: str, health: Health) -> None:
@@ -289,17 +268,12 @@ class FleetView:
 
     async def _ask(self, workers: Set[str]) -> None:
         """Ask those whom the store does not hear; one that is alive has answered lately."""
-        for worker, answer in (await self._asked(tuple(workers))).items():
-            self._unanswered[worker] = 0 if answer.alive else self._unanswered.get(worker, 0) + 1
-            if answer.alive and worker in self._known:
+        for worker, alive in (await self._unheard.ask(_urls(self._known, workers))).items():
+            if alive and worker in self._known:
                 self._failed.pop(worker, None)
                 self._known[worker] = replace(self._known[worker], alive=True)
-            elif self._unanswered[worker] >= UNANSWERED:
+            elif not alive:
                 self.failed(worker)
-
-    async def _asked(self, workers: Sequence[str]) -> dict[str, Health]:
-        answers = await asyncio.gather(*(self._probe(self._known[worker].url) for worker in workers))
-        return dict(zip(workers, answers, strict=True))
 
 
 class Flight:
@@ -314,6 +288,10 @@ class Flight:
         if self._under_way:
             self._under_way = False
             self._fleet.leave(self.worker)
+
+
+def _urls(known: Mapping[str, WorkerView], workers: Iterable[str]) -> dict[str, str]:
+    return {worker: known[worker].url for worker in workers}
 
 
 async def _listed(store: Roster) -> tuple[WorkerEntry, ...] | CacheError:

@@ -4,7 +4,7 @@ import json
 from typing import Final
 
 from agentcache.errors import CacheError
-from agentcache.router.fleet import Health, Probe
+from agentcache.router.unheard import Health, Probe
 from agentcache.router.upstream import Upstreams
 
 PROBE_S: Final = 1.0

@@ -8,8 +8,8 @@ import pytest
 import structlog
 
 from agentcache.router.background import Background
-from agentcache.router.fleet import Health
 from agentcache.router.probing import prober
+from agentcache.router.unheard import Health
 from agentcache.router.upstream import Reply, Upstreams
 from agentcache.store.api import WorkerEntry
 from tests.routing import Routed, routing

@@ -7,8 +7,9 @@ import pytest
 import structlog
 
 from agentcache.errors import CacheError, Kind
-from agentcache.router.fleet import AWAITED_LOOKS, PLAIN_SEATS, UNANSWERED, FleetView, Health
+from agentcache.router.fleet import PLAIN_SEATS, FleetView
 from agentcache.router.settings import PlainUpstream
+from agentcache.router.unheard import AWAITED_LOOKS, UNANSWERED, Health
 from agentcache.store.api import WorkerEntry
 from agentcache.wire import WorkerLoad
 from tests.fleets import Heard, card_of
