@@ -117,7 +117,7 @@ def test_every_command_explains_itself(
     ("module", "name", "words"),
     [
         (worker_serve, "serve", ("serve",)),
-        (replay_cli, "replay", ("replay", "trace.jsonl")),
+        (replay_cli, "replay_trace", ("replay", "trace.jsonl")),
         (replay_cli, "demo", ("demo",)),
     ],
 )
@@ -125,7 +125,7 @@ def test_command_hands_its_function_what_it_takes_and_answers_its_code(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, words: tuple[str, ...]
 ) -> None:
     taken = inspect.signature(getattr(module, name))
-    options = get_type_hints(replay_cli.ReplayOptions if name == "replay" else replay_cli.DemoOptions)
+    options = get_type_hints(replay_cli.DemoOptions)
     called: list[inspect.BoundArguments] = []
 
     def instead(*arguments: object, **named: object) -> int:

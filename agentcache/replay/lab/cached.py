@@ -4,7 +4,7 @@ One tree token stands for a page of the workload, so a slot is a page, and capac
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from agentcache.records import SessionRules
 from agentcache.replay.lab.serving import Found, Why
 from agentcache.replay.paged import PagedCall, Pages, Workload
 from agentcache.tree.api import CoreConfig, Order, WritePolicy
-from agentcache.types import FULL, SessionId, SessionTag, full_spec
+from agentcache.types import FULL, NO_SLOTS, SessionId, SessionTag, full_spec
 from agentcache.waits import Told
 
 NAMESPACE = Namespace(model="replay")
@@ -53,13 +53,12 @@ def replay_cache(sizing: Sizing, clock: Clock) -> UnifiedRadixCache:
 
 
 @dataclass(slots=True)
-class _Turn:
-    """A call from its arrival on. `there`: pages on any tier when it began; `room`: slots that its prompt will fill."""
+class _Begun:
+    """A call that has begun. `there`: pages on any tier then; `room`: slots that its pages will fill."""
 
-    ticket: Ticket
-    turn: ActiveTurn | None = None
-    there: int = 0
-    room: Pages | None = None
+    turn: ActiveTurn
+    there: int
+    room: Pages = field(default_factory=lambda: NO_SLOTS)
 
 
 class CachedPages:
@@ -77,7 +76,8 @@ class CachedPages:
         self._workload = workload
         self._tells = tells
         self._supersedes = supersedes
-        self._turns: dict[tuple[int, int], _Turn] = {}
+        self._queued: dict[tuple[int, int], Ticket] = {}
+        self._begun: dict[tuple[int, int], _Begun] = {}
         self._history = _History(workload)
 
     def arrive(self, call: PagedCall, now_ns: int) -> None:
@@ -85,65 +85,64 @@ class CachedPages:
         parent = SessionId(_name(session.parent)) if session.parent >= 0 else None
         superseded = self._supersedes and not call.extends
         tag = SessionTag(SessionId(_name(call.session)), parent=parent, superseded=superseded)
-        self._turns[_key(call)] = _Turn(self.cache.enter(tag))
+        self._queued[_key(call)] = self.cache.enter(tag)
 
     def uncached(self, call: PagedCall) -> int:
         return len(call.prompt) - self.cache.peek(_prompt(call))
 
     def expects(self, starts: Sequence[tuple[PagedCall, int]], now_ns: int) -> None:
         for call, start_ns in starts:
-            own = self._turns[_key(call)]
-            if own.turn is None:
-                self.cache.expects(own.ticket, start_ns)
+            if ticket := self._queued.get(_key(call)):
+                self.cache.expects(ticket, start_ns)
 
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
-        own = self._turns[_key(call)]
-        turn = own.turn
-        if turn is None:
-            own.there = self.cache.peek(_prompt(call))
-            own.turn = turn = self.cache.begin(own.ticket, _prompt(call))
+        begun = self._begun.get(_key(call)) or self._begin(call)
+        turn = begun.turn
         if not self.cache.ready(turn, alone=must):
             return None
-        own.room = self._room(turn, len(call.prompt) - turn.boundary_tokens, must)
-        if own.room is None:
+        if not self._lease(begun, len(call.prompt) - turn.boundary_tokens, must):
             return None
         cached = turn.cached
-        read = max(cached.host, own.there - cached.device - cached.external)
+        read = max(cached.host, begun.there - cached.device - cached.external)
         why = self._history.why(call, cached.device + read + cached.external)
         return Found(cached.device, read, cached.external, why)
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
-        self._publish(call, call.prompt)
+        self._publish(self._begun[_key(call)], call.prompt)
 
     def finish(self, call: PagedCall, now_ns: int) -> None:
-        own = self._turns[_key(call)]
-        assert own.turn is not None, "what finishes has started"
-        if len(call.output) and own.turn.boundary_tokens == len(call.prompt):
-            own.room = self._room(own.turn, len(call.output), must=True)
-            self._publish(call, np.concatenate((call.prompt, call.output)))
-        self.cache.finish(own.turn, len(call.prompt), self._tells(call))
+        begun = self._begun.pop(_key(call))
+        if len(call.output) and begun.turn.boundary_tokens == len(call.prompt):
+            self._lease(begun, len(call.output), must=True)
+            self._publish(begun, np.concatenate((call.prompt, call.output)))
+        self.cache.finish(begun.turn, len(call.prompt), self._tells(call))
         self.cache.tiers.step()
-        del self._turns[_key(call)]
         self._history.ended(call)
 
     def close(self, session: int, now_ns: int) -> None:
         self.cache.close_session(_name(session))
         self._history.closed(session)
 
-    def _room(self, turn: ActiveTurn, pages: int, must: bool) -> Pages | None:
-        """Slots for so many pages; with `must` for as many as can be had."""
-        leased = self.cache.reserve(turn, {FULL: pages})
-        if leased is None and must:
-            (device, *_) = self.cache.stats().pools
-            there = device.free + device.cached - device.protected
-            leased = self.cache.reserve(turn, {FULL: max(0, min(pages, there))})
-        return None if leased is None else leased[FULL]
+    def _begin(self, call: PagedCall) -> _Begun:
+        there = self.cache.peek(_prompt(call))
+        turn = self.cache.begin(self._queued.pop(_key(call)), _prompt(call))
+        self._begun[_key(call)] = _Begun(turn, there)
+        return self._begun[_key(call)]
 
-    def _publish(self, call: PagedCall, path: Pages) -> None:
-        own = self._turns[_key(call)]
-        assert own.turn is not None, "what is computed has started"
-        assert own.room is not None, "what has started has room"
-        self.cache.publish(own.turn, path[: own.turn.boundary_tokens + len(own.room)], own.room, ())
+    def _lease(self, begun: _Begun, pages: int, must: bool) -> bool:
+        """Slots for so many pages; with `must` for as many as can be had."""
+        leased = self.cache.reserve(begun.turn, {FULL: pages})
+        if not leased and must:
+            device = self.cache.stats().pools[0]
+            there = device.free + device.cached - device.protected
+            leased = self.cache.reserve(begun.turn, {FULL: min(pages, there)})
+        if leased:
+            begun.room = leased[FULL]
+        return bool(leased)
+
+    def _publish(self, begun: _Begun, path: Pages) -> None:
+        end = begun.turn.boundary_tokens + len(begun.room)
+        self.cache.publish(begun.turn, path[:end], begun.room, ())
 
 
 class _History:

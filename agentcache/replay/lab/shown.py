@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentcache.replay.lab.cells import Cell, Policy
-from agentcache.replay.lab.table import Arm, Row
+from agentcache.replay.lab.table import Row
 
 NO_SHARE = (Policy.LRU, Policy.CLAIRVOYANT, Policy.UNBOUNDED)
 """The floor, the ceiling, and what has no room to fill."""
@@ -40,7 +40,7 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
     table.add_column("gap closed", justify="right")
     for arm in dict.fromkeys(row.arm for row in rows):
         by_room = {_room(row.cell): row for row in rows if row.arm == arm}
-        table.add_row(arm.name, *(_cell(by_room[room]) for room in rooms), _mean(by_room.values(), arm))
+        table.add_row(arm.name, *(_cell(by_room[room]) for room in rooms), _mean(by_room.values()))
     return table
 
 
@@ -50,15 +50,20 @@ def _cell(row: Row) -> str:
 
 
 def _share(row: Row) -> str:
-    if row.cell.policy in NO_SHARE or row.closed.share is None:
-        return ""
-    error = row.closed.share_error
-    return f" ({row.closed.share:+.2f}{'' if error is None else f' ± {error:.2f}'})"
+    shown = "".join(f" ({share:+.2f}" for share in _shares([row]))
+    error = "" if row.closed.share_error is None else f" ± {row.closed.share_error:.2f}"
+    return shown and f"{shown}{error})"
 
 
-def _mean(rows: Iterable[Row], arm: Arm) -> str:
-    shares = [row.closed.share for row in rows if row.closed.share is not None]
-    return f"{sum(shares) / len(shares):+.2f}" if shares and arm.policy not in NO_SHARE else ""
+def _mean(rows: Iterable[Row]) -> str:
+    shares = _shares(rows)
+    return f"{sum(shares) / len(shares):+.2f}" if shares else ""
+
+
+def _shares(rows: Iterable[Row]) -> list[float]:
+    """Shares of gaps that are no noise."""
+    counted = [row for row in rows if row.cell.policy not in NO_SHARE]
+    return [row.closed.share for row in counted if row.closed.share is not None]
 
 
 def _room(cell: Cell) -> str:
