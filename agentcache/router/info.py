@@ -88,8 +88,11 @@ class InfoRoutes:
             )
             return json_response(503, error_body(503, said, "background_ended"))
         usable = sum(view.usable for view in router.fleet.views())
-        if not usable or router.settings.without_store == "refuse":
+        if router.settings.without_store == "refuse":
             router.store_state.require()
+        if not usable and not router.store_state.up:
+            said = "the session store is away, the log says why; and no worker that was known answers"
+            raise CacheError(Kind.STORE_FAILED, said)
         if not usable:
             raise CacheError(Kind.NO_WORKER, "no worker is alive; " + _how_to_join(router.settings))
         store = "up" if router.store_state.up else "down"
