@@ -19,8 +19,8 @@ from agentcache.web.status import error_answer, error_body, error_headers
 from agentcache.worker.cache_routes import CacheRoutes
 from agentcache.worker.context import Worker
 from agentcache.worker.counting import COUNT_ROUTE, CountTokens
-from agentcache.worker.generate import APIS, GenerateEndpoint
-from agentcache.worker.log_line import GENERATING, LogLine
+from agentcache.worker.generate import APIS, GENERATING, GenerateEndpoint
+from agentcache.worker.log_line import LogLine
 from agentcache.worker.metrics import take_sample
 from agentcache.worker.session_routes import SessionRoutes
 from agentcache.worker.tagged import Guard
@@ -39,7 +39,7 @@ def create_app(worker: Worker) -> Starlette:
             *InfoRoutes(worker).routes(),
         ],
         middleware=[
-            Middleware(LogLine, worker=worker),
+            Middleware(LogLine, worker=worker, own=GENERATING),
             Middleware(Guard, gate=worker.gate, own=GENERATING),
         ],
         exception_handlers={

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import structlog
 from starlette.types import Receive, Scope, Send
 
 from agentcache.engine.api import Admitted, GenerateRequest
@@ -21,6 +20,7 @@ from agentcache.wire import REUSE
 from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension
 from agentcache.worker.context import Worker
 from agentcache.worker.headers import Identity, answer_headers, why_not_deeper
+from agentcache.worker.log_line import tell
 from agentcache.worker.messages import chat_of_messages
 from agentcache.worker.messages_shape import MessagesShape, messages_shape
 from agentcache.worker.metrics import Facts
@@ -93,7 +93,10 @@ class Tally:
         return Facts(
             route=route,
             status=self.status,
+            generating=True,
             reason=self.reason,
+            session=self.session,
+            why=self.why,
             prompt_tokens=self.prompt_tokens,
             cached=self.cached,
             completion_tokens=self.completion_tokens,
@@ -146,6 +149,7 @@ RESPONSES = Api(
     responses_answer,
 )
 APIS = (CHAT, TEXT, MESSAGES, RESPONSES)
+GENERATING = frozenset(api.route for api in APIS)
 
 
 class GenerateEndpoint:
@@ -169,7 +173,7 @@ class GenerateEndpoint:
             tally.status, tally.reason = HTTP_STATUS[error.kind], str(error.kind)
             await reply.fail(error)
         finally:
-            self._tell(tally)
+            tell(self._worker, tally.facts(self._api.route, self._worker.clock.now_ns()))
 
     async def _serve(self, headers: RequestHeaders, body: bytes, reply: Reply, tally: Tally) -> None:
         granted = self._worker.gate.admit(headers)
@@ -252,25 +256,6 @@ class GenerateEndpoint:
     def _sent(self, tally: Tally, piece: Piece) -> None:
         tally.first_ns = tally.first_ns or self._worker.clock.now_ns()
         tally.completion_tokens += len(piece.tokens)
-
-    def _tell(self, tally: Tally) -> None:
-        facts = tally.facts(self._api.route, self._worker.clock.now_ns())
-        self._worker.metrics.count(facts)
-        structlog.get_logger().info(
-            "request",
-            route=facts.route,
-            status=facts.status,
-            session=tally.session,
-            prompt_tokens=facts.prompt_tokens,
-            cached_tokens=facts.cached.total,
-            cached_host_tokens=facts.cached.host,
-            cached_external_tokens=facts.cached.external,
-            why=tally.why,
-            completion_tokens=facts.completion_tokens,
-            reason=facts.reason,
-            first_token_ms=round(facts.first_token_s * 1e3, 1),
-            total_ms=round(facts.total_s * 1e3, 1),
-        )
 
 
 def _max_tokens(worker: Worker, prompted: Prompted) -> int:

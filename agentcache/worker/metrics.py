@@ -27,11 +27,18 @@ SLOT_STATES = ("size", "free", "cached", "leased", "in_flight", "protected", "re
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One finished request, for the log line and the metrics. Times in seconds; 0 when nothing was generated."""
+    """One finished request, for the log line and the metrics. Times in seconds; 0 when nothing was generated.
+
+    `generating`: it asked for an answer of the model; what follows `reason` is about those.
+    """
 
     route: str
     status: int
+    method: str = "POST"
+    generating: bool = False
     reason: str = ""
+    session: str = ""
+    why: str = ""
     prompt_tokens: int = 0
     cached: CachedTokens = NOTHING_CACHED
     completion_tokens: int = 0

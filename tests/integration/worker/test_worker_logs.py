@@ -16,11 +16,13 @@ async def test_every_request_is_one_line_without_its_text(client: httpx2.AsyncCl
         await client.post("/v1/completions", json={"prompt": SECRET, "n": 3})
         await client.delete("/v1/sessions/logged")
         await client.get(f"/{SECRET}")
+        await client.post("/tokenize", json={"prompt": "hi"})
     assert [(line["route"], line["status"]) for line in lines] == [
         ("/v1/chat/completions", 200),
         ("/v1/completions", 400),
         ("/v1/sessions", 200),
         ("other", 404),
+        ("/tokenize", 200),
     ]
     assert SECRET not in str(lines)
     told = lines[0]
@@ -28,6 +30,10 @@ async def test_every_request_is_one_line_without_its_text(client: httpx2.AsyncCl
     assert told["total_ms"] >= told["first_token_ms"] > 0
     assert told["why"] == "prompt too short"
     assert lines[1]["reason"] == "bad_request"
+    for line in lines:  # what every line has, in one order
+        names = list(line)
+        assert names[:3] == ["method", "route", "status"]
+        assert names.index("total_ms") == len(names) - len(("event", "log_level")) - 1
 
 
 async def test_an_unknown_field_is_told_once(client: httpx2.AsyncClient) -> None:
