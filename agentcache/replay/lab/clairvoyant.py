@@ -68,8 +68,8 @@ class Clairvoyant:
         on_device, total = there.depths(ends.prompt)
         lock = there.lock(ends.prompt, on_device)
         room = self._room(len(call.prompt) - on_device, must)
-        there.unlock(lock)
         if room is None:
+            there.unlock(lock)
             return None
         kept = on_device + room
         here = min(total, kept)
@@ -78,8 +78,8 @@ class Clairvoyant:
         found = Found(device=near, host=hit - near, why=self._stored.why(call, hit))
         self._future.started(call, now_ns + self._future.ends_after_ns(call, found))
         there.put(ends.prompt, here)
-        own = _Running(ends, there.lock(ends.prompt, here), kept, kept - here)
-        self._running[_key(call)] = own
+        self._running[_key(call)] = own = _Running(ends, lock, kept, kept - here)
+        self._relock(own, ends.prompt, here)
         self._reserved += own.room
         self._fit()
         return found

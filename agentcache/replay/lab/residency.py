@@ -122,7 +122,8 @@ class Residency:
                 return
             self.locked[node] = now
             self.locked_pages += now - before
-            self._look(node)
+            if not self._below_on_device[node]:
+                self._look(node)
             if bool(now) == bool(before):
                 return
             node = self.above[node]

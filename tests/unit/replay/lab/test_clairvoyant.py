@@ -6,13 +6,19 @@ from dataclasses import dataclass
 
 import pytest
 
+from agentcache.clock import ManualClock
+from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.clairvoyant import Clairvoyant
 from agentcache.replay.lab.naive import NaiveLru
-from agentcache.replay.lab.serving import Found, Machine, Turns
+from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine, Turns
 from agentcache.replay.lab.trie import prompt_trie
 from agentcache.replay.lab.unbounded import Unbounded
-from agentcache.replay.lab.world import Script
+from agentcache.replay.lab.world import Script, World
+from agentcache.tree.api import Order
+from agentcache.waits import NOTHING_TOLD
 from tests.unit.replay.lab.exhaustive import most_hits, refills
+from tests.unit.replay.lab.flat import FlatMin
+from tests.unit.replay.lab.recorded import recorded_blocks, recorded_messages
 from tests.worlds import (
     AT_ONCE,
     Says,
@@ -78,6 +84,30 @@ def test_with_a_host_no_choice_hits_more_on_the_device_nor_on_both() -> None:
         assert hits(calls) == most_hits(one.script.workload, order, device + host)
         on_device = sum(call.found.device for call in calls)
         assert on_device == most_hits(one.script.workload, order, device)
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_no_order_of_the_real_cache_hits_more(order: Order) -> None:
+    for one in drawn(range(4_000, 4_150)):
+        paged, clock = one.script.workload, ManualClock()
+        device = peak(paged) + one.rng.randint(0, 3)
+        host = one.rng.choice([0, one.rng.randint(1, 6)])
+        cache = replay_cache(Sizing(order, device, host, core="reference"), clock)
+        served = CachedPages(paged, cache, lambda _: NOTHING_TOLD)
+        real = hits(World(one.script, AT_ONCE, served, clock).run())
+        best = hits(replayed(one.script, AT_ONCE, clairvoyant(one.script, AT_ONCE, device, host)))
+        assert real <= best or not one.is_fit
+
+
+@pytest.mark.data
+def test_recorded_sessions_hit_as_much_as_under_min_over_pages() -> None:
+    for paged in (recorded_blocks(100), recorded_messages(40)):
+        told = random_script(random.Random(1), paged, longest_ns=600 * NANOSECONDS)
+        for peaks in (1, 4, 10):
+            capacity = round(peaks * paged.mean_peak_pages)
+            calls = replayed(told, AT_ONCE, clairvoyant(told, AT_ONCE, capacity))
+            flat = FlatMin([one.call for one in calls], capacity)
+            assert 0 < hits(calls) == sum(flat.serve(one.call) for one in calls)
 
 
 def test_it_lies_between_lru_and_all_that_was_ever_computed() -> None:

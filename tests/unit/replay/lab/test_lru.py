@@ -1,10 +1,6 @@
 """The real cache with the order `lru` against the naive LRU, call by call."""
 
-import os
 import random
-from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,18 +9,13 @@ from hypothesis import strategies as st
 from agentcache.clock import ManualClock
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.naive import NaiveLru
-from agentcache.replay.lab.serving import Machine, Replayed, Turns
+from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed, Turns
 from agentcache.replay.lab.unbounded import Unbounded
 from agentcache.replay.lab.world import Script, World
-from agentcache.replay.paged import Workload, page
-from agentcache.replay.readers import open_trace
-from agentcache.replay.trace import Call, Session
 from agentcache.tree.api import Order
 from agentcache.waits import NOTHING_TOLD
+from tests.unit.replay.lab.recorded import recorded_blocks, recorded_messages
 from tests.worlds import checked, hits, random_machine, random_script, random_workload, replayed
-
-THINNED = 16
-"""Of so many blocks one is left, so that the naive one is done today."""
 
 
 def through_the_cache(told: Script, machine: Machine, capacity: int, core: str) -> list[Replayed]:
@@ -52,39 +43,13 @@ def test_random_workloads(core: str, rng: random.Random, capacity: int, longest_
     assert as_it_went(through_the_cache(told, machine, capacity, core)) == as_it_went(naive)
 
 
-def thinned(session: Session) -> Session:
-    """A session with one block where it has sixteen, and with its first calls only."""
-    calls = tuple(
-        Call(keep=0, blocks=tuple(prompt[THINNED - 1 :: THINNED]), facts=call.facts)
-        for call, prompt in zip(session.calls[:30], session.block_prompts(), strict=False)
-    )
-    return Session(
-        name=session.name,
-        calls=calls,
-        place=session.place,
-        block_tokens=session.block_tokens * THINNED,
-        scope=session.scope,
-        among=session.among,
-        hidden=session.hidden,
-    )
-
-
-def recorded() -> Iterator[tuple[str, Workload]]:
-    folder = Path(os.environ["AGENTCACHE_DATA"])
-    weka = open_trace(folder / "weka-claude-code" / "traces_a.jsonl.xz").sessions()
-    blocks = [thinned(session) for session in islice(weka, 30)]
-    yield "weka", page(blocks, encode=lambda _: [], page_tokens=64 * THINNED)
-    mini = open_trace(folder / "miniswe-gemini3-swebench-verified" / "trajs_a.jsonl.xz").sessions()
-    yield "mini", page(islice(mini, 12), encode=lambda text: text.encode()[::4], page_tokens=256)
-
-
 @pytest.mark.data
 @pytest.mark.native
 @pytest.mark.parametrize("queue", [None, Turns.FCFS, Turns.LEAST_UNCACHED])
 def test_recorded_sessions(queue: Turns | None) -> None:
     machine = Machine(queue=queue is not None, turns=queue or Turns.FCFS)
-    for name, paged in recorded():
-        told = random_script(random.Random(name), paged, longest_ns=60_000_000_000)
+    for paged in (recorded_blocks(30), recorded_messages(12)):
+        told = random_script(random.Random(1), paged, longest_ns=60 * NANOSECONDS)
         for peaks in (1.5, 4):
             capacity = round(peaks * paged.mean_peak_pages)
             naive = replayed(told, machine, NaiveLru(paged, capacity))
