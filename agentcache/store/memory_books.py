@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from agentcache.ids import scoped
 from agentcache.store.api import DEPTH, OpenVerdict, SessionRef, StoreRules, TagVerdict
+from agentcache.store.memory_watch import Watch
 from agentcache.types import SessionId
 from agentcache.wire import Notice, Outcome, Receipt, WorkerCard, WorkerLoad
 
@@ -89,15 +90,14 @@ class Books:
         self.now_ms = now_ms
         self._new_epoch = new_epoch
         self.arrived = asyncio.Event()
+        self.watch = Watch(round(rules.worker_s * 1000))
         self._place = 0
         self.lose()
 
     def lose(self) -> None:
         """Forget everything, as a server that lost its data."""
         self._epoch = ""
-        self.swept_ms = 0
-        self.looked_ms = 0
-        self.silence_ms = (0, 0)
+        self.watch.lose()
         self.last = 0
         self.open: dict[SessionRef, Session] = {}
         self.tombs: dict[SessionRef, Tombstone] = {}
@@ -111,7 +111,7 @@ class Books:
     def epoch(self) -> str:
         """A name for what is known since the last loss, made when it is first asked for."""
         if not self._epoch:
-            self._epoch, self.swept_ms = self._new_epoch(), self.now_ms()
+            self._epoch, self.watch.swept_ms = self._new_epoch(), self.now_ms()
         return self._epoch
 
     def issue(self) -> int:
@@ -228,28 +228,14 @@ class Books:
         self.arrived.set()
         self.arrived = asyncio.Event()
 
-    def look(self) -> None:
-        """A router looks. Where none has for longer than a worker may be silent, the store may have been away."""
-        now_ms = self.now_ms()
-        if self.looked_ms and now_ms - self.looked_ms > self.rules.worker_s * 1000:
-            self.silence_ms = (self.looked_ms, now_ms)
-        self.looked_ms = now_ms
 
-    def heard(self, desk: Desk) -> int:
-        """When a worker counts as heard, in ms: where it could not be, some time after it could be again."""
-        worker_ms = round(self.rules.worker_s * 1000)
-        since_ms, until_ms = self.silence_ms
-        if until_ms <= self.now_ms() and since_ms - worker_ms < desk.heard_ms <= until_ms:
-            return until_ms + worker_ms
-        return desk.heard_ms
-
-    def settle(self, worker: str, outcome: Outcome, said: str = "") -> None:
-        """Answer for a worker that will not: everything that routers wait for."""
-        pending = self.desks[worker].pending if worker in self.desks else {}
-        for notice in pending.values():
-            answers = self.answers.setdefault(notice.reply_to, [])
-            self.append(answers, receipt_for(notice, worker, outcome, said))
-        pending.clear()
+def settle(books: Books, worker: str, outcome: Outcome, said: str = "") -> None:
+    """Answer for a worker that will not: everything that routers wait for."""
+    pending = books.desks[worker].pending if worker in books.desks else {}
+    for notice in pending.values():
+        answers = books.answers.setdefault(notice.reply_to, [])
+        books.append(answers, receipt_for(notice, worker, outcome, said))
+    pending.clear()
 
 
 def name_of(ref: SessionRef) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from agentcache.store.api import Beat, Mail, Offer, Offered, OfferVerdict, SessionRef
-from agentcache.store.memory_books import Books, Desk, Session
+from agentcache.store.memory_books import Books, Desk, Session, settle
 from agentcache.store.memory_expiry import let_go
 from agentcache.store.memory_fleet import waited
 from agentcache.wire import Notice, Order, Outcome, Receipt, WorkerCard, WorkerLoad
@@ -27,7 +27,7 @@ class MemoryDesk:
             books.desks[card.worker].card = card
             books.desks[card.worker].heard_ms = now_ms
         else:
-            books.settle(card.worker, Outcome.RESTARTED)
+            settle(books, card.worker, Outcome.RESTARTED)
             books.desks[card.worker] = Desk(card, now_ms)
         return books.epoch
 
@@ -38,11 +38,11 @@ class MemoryDesk:
         if known:
             books.desks[worker].heard_ms = books.now_ms()
             books.desks[worker].load = load
-        return Beat(known, books.epoch, max(0, books.now_ms() - books.swept_ms) / 1000)
+        return Beat(known, books.epoch, max(0, books.now_ms() - books.watch.swept_ms) / 1000)
 
     async def leave(self, worker: str, incarnation: str) -> None:
         if self.books.incarnation(worker) == incarnation:
-            self.books.settle(worker, Outcome.RESTARTED)
+            settle(self.books, worker, Outcome.RESTARTED)
             del self.books.desks[worker]
             self.books.mail.pop(worker, None)
 

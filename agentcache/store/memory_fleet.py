@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from agentcache.store.api import ClosedOne, SessionRef, Swept, WorkerEntry
-from agentcache.store.memory_books import GONE_BEATS, Books, name_of
+from agentcache.store.memory_books import GONE_BEATS, Books, name_of, settle
 from agentcache.store.memory_closing import close_left
 from agentcache.store.memory_expiry import Idled, idle_out
 from agentcache.wire import Outcome, Receipt
@@ -36,11 +36,18 @@ class MemoryFleet:
         return session.generation
 
     async def workers(self) -> tuple[WorkerEntry, ...]:
-        self.books.look()
-        alive_ms = self.books.now_ms() - self.books.rules.worker_s * 1000
+        watch, now_ms = self.books.watch, self.books.now_ms()
+        watch.look(now_ms)
+        alive_ms = now_ms - self.books.rules.worker_s * 1000
         desks = sorted(self.books.desks.items(), key=lambda one: one[0].encode())
         return tuple(
-            WorkerEntry(desk.card, desk.load, self.books.heard(desk) > alive_ms, desk.heard_ms, desk.draining)
+            WorkerEntry(
+                desk.card,
+                desk.load,
+                watch.heard(desk.heard_ms, now_ms) > alive_ms,
+                desk.heard_ms,
+                desk.draining,
+            )
             for _, desk in desks
         )
 
@@ -59,8 +66,8 @@ class MemoryFleet:
 
     async def sweep(self, limit: int) -> Swept:
         books = self.books
-        _, books.swept_ms = books.epoch, books.now_ms()
-        books.look()
+        _, books.watch.swept_ms = books.epoch, books.now_ms()
+        books.watch.look(books.now_ms())
         self._dismiss_gone()
         old_ms = books.now_ms() - books.rules.tombstone_s * 1000
         old = [ref for ref, tomb in books.tombs.items() if tomb.closed_ms <= old_ms]
@@ -82,9 +89,11 @@ class MemoryFleet:
 
     def _dismiss_gone(self) -> None:
         """Workers that were not heard for long: they hold nothing, and routers wait for them no longer."""
-        gone_ms = self.books.now_ms() - self.books.rules.worker_s * 1000 * GONE_BEATS
-        for worker in [name for name, desk in self.books.desks.items() if self.books.heard(desk) <= gone_ms]:
-            self.books.settle(worker, Outcome.FAILED, "the worker is gone")
+        watch, now_ms = self.books.watch, self.books.now_ms()
+        gone_ms = now_ms - self.books.rules.worker_s * 1000 * GONE_BEATS
+        desks = self.books.desks.items()
+        for worker in [name for name, desk in desks if watch.heard(desk.heard_ms, now_ms) <= gone_ms]:
+            settle(self.books, worker, Outcome.FAILED, "the worker is gone")
             del self.books.desks[worker]
             self.books.mail.pop(worker, None)
 
