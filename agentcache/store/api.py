@@ -134,7 +134,8 @@ class Closing:
     """A close of a session with all its descendants, at most `close_limit` of them in one call.
 
     `mode` "" is each session's own `on_close`. `again`: it was closed before data was lost; what is open under an
-    older generation is closed, an unknown id gets its tombstone back.
+    older generation is closed, an unknown id gets its tombstone back, and a later generation, which stays open, is
+    known to have been closed before.
     """
 
     generation: int | None = None

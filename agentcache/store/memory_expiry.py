@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from agentcache.store.api import ClosedOne, SessionRef
-from agentcache.store.memory_books import ASKED, OFFER_BEATS, RELEASED, Books, Session
+from agentcache.store.memory_books import ASKED, OFFER_BEATS, RELEASED, Books, Session, Tombstone
 from agentcache.wire import Notice, Order, Outcome, Receipt
 
 
@@ -29,7 +29,7 @@ def idle_out(books: Books, ref: SessionRef, idled: Idled) -> None:
     holders = books.holders(session)
     asked = [worker for worker in holders if worker in books.desks]
     if not asked:
-        books.end(ref)
+        _lapse(books, ref)
         idled.ended += 1
         if holders:
             idled.lapsed.append(ClosedOne(ref.session, session.generation, holders, ref.tenant))
@@ -73,4 +73,12 @@ def _one_less(books: Books, ref: SessionRef, session: Session) -> None:
         session.expiring = RELEASED
         session.deadline_ms = books.now_ms()
     else:
-        books.end(ref)
+        _lapse(books, ref)
+
+
+def _lapse(books: Books, ref: SessionRef) -> None:
+    """End an idle session. One that was closed before it was opened stays closed through that generation."""
+    session = books.end(ref)
+    if session.closed_through:
+        before_ms = books.now_ms() - round(books.rules.reopen_after_s * 1000) - 1
+        books.tombs[ref] = Tombstone(session.closed_through, before_ms)

@@ -95,11 +95,14 @@ class MemorySessions:
 
     async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily:
         books, session = self.books, self.books.open.get(ref)
+        again = (closing.generation or 0) if closing.again else 0
         if not session:
             return self._close_on(ref, closing)
-        if closing.again and session.generation < (closing.generation or 0):
-            session.generation = closing.generation or 0
+        if session.generation < again:
+            session.generation = again
             books.last = max(books.last, session.generation)
+        elif session.generation > again:
+            session.closed_through = max(session.closed_through, again)
         if closing.generation not in (None, session.generation):
             return ClosedFamily(CloseVerdict.STALE, session.generation)
         left = Leftover(books.now_ms(), closing.mode, closing.operation, closing.reply_to)
@@ -233,8 +236,8 @@ class MemorySessions:
     def _close_on(self, ref: SessionRef, closing: Closing) -> ClosedFamily:
         """A session that is not open: go on with what a capped close of it has left."""
         books = self.books
-        if closing.again and closing.generation and ref not in books.tombs:
-            books.bury(ref, closing.generation)
+        if closing.again and (closing.generation or 0) > books.closed_through(ref):
+            books.bury(ref, closing.generation or 0)
         tomb, was_left = books.tombs.get(ref), ref in books.leftovers
         if was_left:
             books.leftovers[ref].closed_ms = books.now_ms()

@@ -39,29 +39,6 @@ async def test_workers_are_listed_with_their_load_while_they_are_heard(scene: Sc
 
 
 @every_store
-async def test_workers_are_not_dead_that_could_not_be_heard(scene: Scene) -> None:
-    """While nobody looks, the store may have been away: who lived when that began has some time to be heard again."""
-    await scene.worker("dead")
-    scene.hours.pass_s(RULES.worker_s)
-    worker = await scene.worker("w1")
-    await scene.store.sweep(100)
-    assert await alive(scene) == ["w1"]
-    scene.hours.pass_s(20 * RULES.worker_s)
-    swept = await scene.store.sweep(100)
-    assert not swept.again
-    assert await alive(scene) == ["w1"]
-    assert [entry.card.worker for entry in await scene.store.workers()] == ["w1"], "the other was dead before"
-    scene.hours.pass_s(RULES.worker_s)
-    assert await alive(scene) == ["w1"]
-    scene.hours.pass_s(RULES.worker_s)
-    assert await alive(scene) == []
-    assert (await worker.beat()).known
-    assert await alive(scene) == ["w1"]
-    scene.hours.pass_s(RULES.worker_s)
-    assert await alive(scene) == [], "it was heard since, and is not any more"
-
-
-@every_store
 async def test_a_drain_ends_with_the_incarnation(scene: Scene) -> None:
     await scene.worker("w1")
     await scene.store.drain("w1", True)
@@ -259,58 +236,6 @@ async def test_what_was_lost_is_created_again_from_what_workers_have(scene: Scen
 
 
 @every_store
-async def test_a_lost_child_is_closed_with_the_parent_that_closed_meanwhile(scene: Scene) -> None:
-    """The data was lost, the parent was used again and closed, and only then a worker tells of its child."""
-    await scene.worker("w1")
-    kid, young, top = [SessionRef("t", name) for name in ("kid", "young", "top")]
-    await scene.tag(top)
-    closed = (await scene.store.close(top, Closing())).generation
-    offers = [
-        Offer(kid, closed - 1, 3, idle_s=1, ttl_s=100, parent="top"),
-        Offer(young, closed + 1, 1, idle_s=1, ttl_s=100, parent="top"),
-    ]
-    assert await scene.store.offer("w1", offers, lost=True) == (
-        Offered(OfferVerdict.CLOSED, closed - 1),
-        Offered(OfferVerdict.KEEP, closed + 1, 1),
-    )
-    assert [(await scene.store.look(one)).state for one in (kid, young)] == ["closed", "open"]
-    assert not (await scene.tag(kid)).referenced
-
-
-@every_store
-async def test_a_lost_child_is_closed_with_a_parent_that_is_open_again(scene: Scene) -> None:
-    await scene.worker("w1")
-    top = SessionRef("t", "top")
-    await scene.tag(top)
-    closed = (await scene.store.close(top, Closing())).generation
-    await scene.store.open(top, Opening())
-    offer = Offer(SessionRef("t", "kid"), closed - 1, 3, idle_s=1, ttl_s=100, parent="top")
-    assert await scene.store.offer("w1", [offer], lost=True) == (Offered(OfferVerdict.CLOSED, closed - 1),)
-    assert (await scene.store.look(top)).children == 0
-
-
-@every_store
-@pytest.mark.parametrize("served", ["w1", "w2", ""])
-async def test_what_was_closed_while_a_worker_was_away_is_closed_though_it_is_open_again(
-    scene: Scene, served: str
-) -> None:
-    """Nobody could tell the worker, and by now the session has a later generation, there or elsewhere."""
-    await scene.worker("w1")
-    before = await scene.turn(A, "w1")
-    await scene.store.leave("w1", "1")
-    await scene.store.close(A, Closing())
-    worker = await scene.worker("w1")
-    await scene.worker("w2")
-    opened = await scene.store.open(A, Opening())
-    after = await scene.tag(A, served)
-    offers = [Offer(A, generation, 1, 1, 100) for generation in (before.generation, opened.generation)]
-    closed, kept = await scene.store.offer("w1", offers, lost=False)
-    assert closed == Offered(OfferVerdict.CLOSED, before.generation)
-    assert kept.verdict is (OfferVerdict.HELD if served == "w2" else OfferVerdict.KEEP)
-    assert (after.generation, await worker.notices()) == (opened.generation, [])
-
-
-@every_store
 async def test_what_ended_while_a_worker_was_away_is_gone(scene: Scene) -> None:
     await scene.worker("w1")
     assert await scene.store.offer("w1", [Offer(A, 40, 1, 1, 100)], lost=False) == (
@@ -369,7 +294,3 @@ async def shard_of_t(scene: Scene) -> int:
     await scene.store.close(SessionRef("t", "probe"), Closing())
     mails = [await probe.mail(shard) for shard in range(scene.store.shards)]
     return next(shard for shard, mail in enumerate(mails) if mail.notices)
-
-
-async def alive(scene: Scene) -> list[str]:
-    return [entry.card.worker for entry in await scene.store.workers() if entry.alive]

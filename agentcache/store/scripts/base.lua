@@ -123,6 +123,11 @@ local function begin(sid, ttl, generation)
   return one
 end
 
+-- The generation through which a session is closed, whether it was opened again or not; 0 if it never was.
+local function closed_through(sid)
+  return tonumber(redis.call('HGET', P .. 's:' .. sid, 'closed') or redis.call('HGET', P .. 'tombs', sid) or '0')
+end
+
 -- Take an open session off the books. Its children stay where they are.
 local function finish(one)
   redis.call('DEL', P .. 's:' .. one.sid, P .. 'f:' .. one.sid)

@@ -10,10 +10,12 @@ local function answer(verdict, of)
   return {verdict, of, redis.call('EXISTS', P .. 'q:' .. sid), unpack(closed)}
 end
 
+local again = ARGV[8] == '1' and tonumber(generation) or 0
+if again > closed_through(sid) then
+  if not one then bury(sid, generation) end
+  if one and again < tonumber(one.g) then redis.call('HSET', P .. 's:' .. sid, 'closed', generation) end
+end
 if not one then
-  if ARGV[8] == '1' and generation ~= '' and redis.call('HEXISTS', P .. 'tombs', sid) == 0 then
-    bury(sid, generation)
-  end
   local before = redis.call('HGET', P .. 'tombs', sid)
   if redis.call('EXISTS', P .. 'q:' .. sid) == 1 then
     redis.call('ZADD', P .. 'closing', text(now), sid)
@@ -21,7 +23,7 @@ if not one then
   end
   return answer(before and 'already' or 'unknown', before or '0')
 end
-if ARGV[8] == '1' and generation ~= '' and tonumber(one.g) < tonumber(generation) then
+if tonumber(one.g) < again then
   reach(generation)
   one.g = generation
 end

@@ -2,6 +2,16 @@
 
 local function children(one) return redis.call('EXISTS', P .. 'c:' .. one.sid) == 1 end
 
+-- End an idle session. One that was closed before it was opened stays closed through that generation.
+local function lapse(one)
+  local closed = redis.call('HGET', P .. 's:' .. one.sid, 'closed')
+  finish(one)
+  if closed then
+    redis.call('ZADD', P .. 'tomb', text(now - REOPEN - 1), one.sid)
+    redis.call('HSET', P .. 'tombs', one.sid, closed)
+  end
+end
+
 -- The holders that are registered, and so can be asked.
 local function reachable(one)
   local found = {}
@@ -29,7 +39,7 @@ local function idle_out(one, idled)
     if #untold > 0 then
       idled.lapsed[#idled.lapsed + 1] = {tenant_of(one.sid), session_of(one.sid), one.g, unpack(untold)}
     end
-    finish(one)
+    lapse(one)
     idled.ended = idled.ended + 1
     return
   end
@@ -63,7 +73,7 @@ local function let_go(one, worker, generation, outcome)
     one.x = 'released'
     arm(one, now)
   else
-    finish(one)
+    lapse(one)
     return
   end
   save(one)

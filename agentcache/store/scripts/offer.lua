@@ -39,14 +39,9 @@ local function again(sid, generation, placement, idle, ttl, parent)
   save(one)
 end
 
--- The generation through which a session is closed, whether it was opened again or not; 0 if it never was.
-local function closed_through(sid)
-  return redis.call('HGET', P .. 's:' .. sid, 'closed') or redis.call('HGET', P .. 'tombs', sid) or '0'
-end
-
 -- Whether the parent of a lost session was closed since: it would have been closed with it, had it been known.
 local function orphan(sid, generation, parent)
-  return parent ~= '' and tonumber(closed_through(tenant_of(sid) .. '/' .. parent)) > tonumber(generation)
+  return parent ~= '' and closed_through(tenant_of(sid) .. '/' .. parent) > tonumber(generation)
 end
 
 local answers = {}
@@ -59,8 +54,8 @@ for at = 5, #ARGV, 6 do
   if ttl == '0' then ttl = TTL end
   reach(generation)
   local one, closed = load(sid), closed_through(sid)
-  if tonumber(closed) >= tonumber(generation) then
-    answer('closed', closed, '0')
+  if closed >= tonumber(generation) then
+    answer('closed', text(closed), '0')
   elseif one then
     local verdict = compare(one, generation, placement)
     answer(verdict, one.g, one.m)
