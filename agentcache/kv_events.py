@@ -140,8 +140,8 @@ class Seal(Protocol):
     """Who can read a stream: set on each of its sockets before that binds or connects."""
 
     @property
-    def sealed(self) -> bool:
-        """Whether readers need the secret."""
+    def mark(self) -> str:
+        """Before an address, for readers."""
 
     def publisher(self, socket: AnySocket) -> None: ...
 
@@ -151,7 +151,7 @@ class Seal(Protocol):
 class Open:
     """Whoever reaches a stream can read it."""
 
-    sealed = False
+    mark = ""
 
     def publisher(self, socket: AnySocket) -> None:
         """Nothing to do."""
@@ -170,7 +170,7 @@ class Sealed:
     library was built without CURVE.
     """
 
-    sealed = True
+    mark = "curve+"
 
     def __init__(self, signer: TagSigner) -> None:
         self._secret_key = z85.encode(bytes.fromhex(signer.derive("events")))

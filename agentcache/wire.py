@@ -247,8 +247,7 @@ class WorkerCard(msgspec.Struct, frozen=True):
     """What a worker is, told once per start. `incarnation` is new with every start: what came before it is gone.
 
     `namespace` are the fields (model, adapter, dtype, layout) that name its pages beside the tenant's salt. Addresses
-    that are "" are not there; `events_sealed`: the events' are for holders of the secret (`kv_events.Sealed`). No text
-    of more UTF-8 bytes than `prompt_bytes_max` fits the context; 0: not known.
+    that are "" are not there. No text of more UTF-8 bytes than `prompt_bytes_max` fits the context; 0: not known.
     """
 
     worker: str
@@ -266,7 +265,6 @@ class WorkerCard(msgspec.Struct, frozen=True):
     replay_url: str = ""
     started_ms: int = 0
     prompt_bytes_max: int = 0
-    events_sealed: bool = False
 
 
 class WorkerLoad(msgspec.Struct, frozen=True):

@@ -122,15 +122,16 @@ class Feeds:
 
     # what a feed asks
 
-    def socket(self, kind: int, url: str, card: WorkerCard) -> zmq.asyncio.Socket:
+    def socket(self, kind: int, url: str) -> zmq.asyncio.Socket:
         """A connected socket that keeps nobody waiting when it is closed. Errors: zmq.ZMQError for no address."""
         made = self._context.socket(kind)
         made.linger = 0
         made.rcvhwm = self._rules.queue_messages
         made.ipv6 = "[" in url
         try:
-            (self._seal if card.events_sealed else OPEN).reader(made)
-            made.connect(url)
+            seal = self._seal if url.startswith(self._seal.mark) else OPEN
+            seal.reader(made)
+            made.connect(url.removeprefix(seal.mark))
         except zmq.ZMQError:
             made.close()
             raise
@@ -173,7 +174,7 @@ class _Feed:
     async def _run(self) -> None:
         """Until cancelled, or until something is wrong that waiting does not mend: an address that is none."""
         try:
-            stream = self._feeds.socket(zmq.SUB, self.card.events_url, self.card)
+            stream = self._feeds.socket(zmq.SUB, self.card.events_url)
             with stream:
                 stream.subscribe(b"")
                 await self._catch_up()
@@ -225,7 +226,7 @@ class _Feed:
     async def _replayed(self) -> bool:
         """One replay from the next number that is wanted; whether it came to its end without a gap."""
         self.state.replays += 1
-        with self._feeds.socket(zmq.DEALER, self.card.replay_url, self.card) as asking:
+        with self._feeds.socket(zmq.DEALER, self.card.replay_url) as asking:
             index, worker = self._feeds.index, self.card.worker
             known = topic_of(index.incarnation(worker))
             await asking.send_multipart([b"", pack_seq(index.next_seq(worker)), known])

@@ -68,15 +68,11 @@ DEFAULT_LIMITS = Limits()
 
 
 class Publisher(EventSink, Protocol):
-    """An event sink with addresses, "" where nobody can listen. `incarnation` is new with every start of a worker.
-
-    `sealed`: readers need the routers' secret.
-    """
+    """An event sink with addresses, "" where nobody can listen. `incarnation` is new with every start of a worker."""
 
     incarnation: str
     events_url: str
     replay_url: str
-    sealed: bool
 
     def start(self, components: Sequence[ComponentSpec], page_tokens: int) -> None:
         """Begin to tell, once the engine has been built; what was published before then has waited."""
@@ -93,7 +89,6 @@ class NoPublisher:
     listening = False
     events_url = ""
     replay_url = ""
-    sealed = False
 
     def __init__(self, incarnation: str = "") -> None:
         self.incarnation = incarnation
@@ -149,7 +144,6 @@ class KvPublisher:
         self.incarnation = incarnation
         self.events_url = sockets.events_url
         self.replay_url = sockets.replay_url
-        self.sealed = sockets.sealed
         self._sockets = sockets
         self._now_s = now_s
         self._gather_s = limits.gather_s

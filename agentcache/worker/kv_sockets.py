@@ -39,7 +39,6 @@ class EventSockets:
     replay: "zmq.Socket[bytes]"
     events_url: str
     replay_url: str
-    sealed: bool
 
     @property
     def closed(self) -> bool:
@@ -94,7 +93,8 @@ def _opened(settings: Settings, wanted: str, seal: Seal) -> EventSockets:
         context.term()
         raise
     host = urlsplit(settings.advertise_url).hostname or ""
-    return EventSockets(context, events, replay, _reachable(at, host), _reachable(beside, host), seal.sealed)
+    told = [seal.mark + _reachable(address, host) for address in (at, beside)]
+    return EventSockets(context, events, replay, *told)
 
 
 @contextmanager

@@ -102,7 +102,6 @@ class Member:
             replay_url=worker.events.replay_url,
             started_ms=unix_ms(),
             prompt_bytes_max=worker.prompt_bytes_max,
-            events_sealed=worker.events.sealed,
         )
 
 
