@@ -59,6 +59,15 @@ class Servers:
                 until_it_answers(client)
                 until(partial(_is_whole, client))
 
+    def count(self, section: str, name: str) -> int:
+        """A number of INFO, over all nodes of the cluster."""
+        total = 0
+        for port in self._nodes:
+            with redis.Redis(port=port) as client:
+                information: Any = client.info(section)
+            total += int(information[name])
+        return total
+
     def close(self) -> None:
         self._running.close()
 

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import AskError, NoScriptError
 from redis.exceptions import ConnectionError as Disconnected
-from redis.exceptions import NoScriptError
 
 from agentcache.store.lua import Script
 from agentcache.store.pipe import CALL_S, CONNECT_S, PING_S, Listener, Pipe, Words
@@ -19,6 +20,7 @@ from agentcache.store.pipe import CALL_S, CONNECT_S, PING_S, Listener, Pipe, Wor
 SCAN_KEYS = 1000
 ADMIN_S = 5.0  # a call that no request waits for
 CLUSTER_S = 2 * CALL_S  # with a look for where the shard is now
+MOVING_S = 0.1
 CLUSTER_TRIES = 4  # the pools may still hold connections to nodes that are gone
 
 
@@ -94,12 +96,24 @@ class ClusterLine:
             retry=Retry(NoBackoff(), 1),
         )
         self._going: set[asyncio.Task[Any]] = set()
+        self._listeners: dict[tuple[str, str], Listener] = {}
 
     async def evaluate(self, script: Script, words: Words) -> Any:
         return await self._asked(partial(self._evaluate, script, words))
 
     async def listen(self, name: str, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
-        return []
+        """Over a connection to the node that has the stream, which is the stream's own."""
+        node = self._client.get_node_from_key(stream)
+        at = (stream, node.name if node else "")
+        if node and at not in self._listeners:
+            for elsewhere in [one for one in self._listeners if one[0] == stream]:
+                await self._listeners.pop(elsewhere).close()
+            self._listeners[at] = Listener(partial(_connection, node))
+        try:
+            return await self._listeners[at].read(stream, after, count, wait_s)
+        except AskError:  # the shard is moving, or has moved: the next call learns where to
+            await asyncio.sleep(MOVING_S)
+            return []
 
     async def sweep_out(self, pattern: str) -> None:
         async for key in self._client.scan_iter(match=pattern, count=SCAN_KEYS):
@@ -113,6 +127,8 @@ class ClusterLine:
         for call in self._going:
             call.cancel()
         await asyncio.gather(*self._going, return_exceptions=True)
+        for listener in self._listeners.values():
+            await listener.close()
         await self._client.aclose()
 
     async def _asked(self, ask: Ask) -> Any:
@@ -136,6 +152,12 @@ class ClusterLine:
         self._going.discard(call)
         if not call.cancelled():
             call.exception()  # the caller has it, or has gone
+
+
+def _connection(node: ClusterNode) -> AbstractConnection:
+    """One more to a node, with no limit to a wait."""
+    options = {**node.connection_kwargs, "socket_timeout": None, "retry": Retry(NoBackoff(), 0)}
+    return node.connection_class(**options)
 
 
 async def _insisting(ask: Ask) -> Any:

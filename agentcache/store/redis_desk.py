@@ -1,6 +1,5 @@
 """The workers' side of a store in Redis. A worker is registered in every shard, and has a stream in each."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import msgspec
 from agentcache.ids import scoped
 from agentcache.store.api import Beat, Mail, Offer, Offered, OfferVerdict
 from agentcache.store.calls import Calls, milliseconds
-from agentcache.store.redis_fleet import POLL_S, STREAM_ENTRIES, receipt_fields
+from agentcache.store.redis_fleet import STREAM_ENTRIES, receipt_fields
 from agentcache.types import SessionId
 from agentcache.wire import Notice, Order, Receipt, WorkerCard, WorkerLoad
 
@@ -59,8 +58,6 @@ class RedisDesk:
         mail = await self._mail(worker, shard, cursor)
         if not cursor or mail.gap or mail.notices or wait_s <= 0:
             return mail
-        if self.calls.shards > 1:
-            return await self._poll(worker, shard, cursor, wait_s)
         stream = f"{self.calls.prefix(shard)}m:{worker}"
         with self.calls.refusing():
             entries = await self.calls.line.listen("mail", stream, cursor, STREAM_ENTRIES, wait_s)
@@ -75,16 +72,6 @@ class RedisDesk:
     async def _mail(self, worker: str, shard: int, cursor: str) -> Mail:
         gap, reached, *entries = await self.calls.ask("mail", shard, worker, cursor, STREAM_ENTRIES)
         return Mail(_notices(entries), reached, bool(gap))
-
-    async def _poll(self, worker: str, shard: int, cursor: str, wait_s: float) -> Mail:
-        """In a cluster, whose connections are not ours to block."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_s
-        mail = Mail(cursor=cursor)
-        while not (mail.gap or mail.notices) and loop.time() < deadline:
-            await asyncio.sleep(min(POLL_S, wait_s))
-            mail = await self._mail(worker, shard, cursor)
-        return mail
 
 
 def _offer_words(offer: Offer) -> tuple[str | int, ...]:

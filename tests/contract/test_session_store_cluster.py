@@ -19,8 +19,8 @@ from agentcache.store.api import (
     Use,
 )
 from agentcache.store.connect import connect
-from agentcache.wire import WorkerLoad
-from tests.sessionstores import A, Servers, card
+from agentcache.wire import Notice, WorkerLoad
+from tests.sessionstores import A, Servers, card, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.system]
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
@@ -51,6 +51,7 @@ async def test_a_cluster_goes_away_and_comes_back(tmp_path: Path) -> None:
         async with stored(url) as known, stored(url) as new:
             before = await known.prepare()
             assert (await known.open(A, Opening())).verdict is OpenVerdict.CREATED
+            assert await waited(known) == ()
             servers.stop_nodes()
             asked = [(name, ask(store)) for store in (known, new) for name, ask in CALLS.items()]
             said = await asyncio.gather(*(call for _, call in asked), return_exceptions=True)
@@ -64,6 +65,13 @@ async def test_a_cluster_goes_away_and_comes_back(tmp_path: Path) -> None:
                 assert (await store.open(A, Opening())).generation
                 await store.register(card("w1"))
                 assert [entry.card for entry in await store.workers()] == [card("w1")]
+                assert await waited(store) == ()
+
+
+async def waited(store: Store) -> tuple[Notice, ...]:
+    """For mail, a short while."""
+    begin = await store.mail("w1", 0, "", 0)
+    return (await store.mail("w1", 0, begin.cursor, 0.01)).notices
 
 
 async def test_calls_while_a_cluster_goes_and_comes_are_answered_or_fail_as_ever(tmp_path: Path) -> None:
@@ -87,3 +95,21 @@ async def test_calls_while_a_cluster_goes_and_comes_are_answered_or_fail_as_ever
     failed = [one for one in said if not isinstance(one, Tagged)]
     assert {type(one) for one in failed} == {CacheError}
     assert {one.kind for one in failed if isinstance(one, CacheError)} == {Kind.STORE_FAILED}
+
+
+async def test_a_worker_waits_in_every_shard_without_asking_again_and_again(tmp_path: Path) -> None:
+    """100 workers would ask 16,000 times a second."""
+    with closing(Servers(tmp_path)) as servers:
+        async with stored(servers.url("cluster")) as store:
+            await store.register(card("w1"))
+            shards = range(store.shards)
+            ends = await asyncio.gather(*(store.mail("w1", shard, "", 0) for shard in shards))
+            waiting = [asyncio.create_task(store.mail("w1", at, ends[at].cursor, 20)) for at in shards]
+            await asyncio.to_thread(until, lambda: servers.count("clients", "blocked_clients") == len(shards))
+            await store.tag(A, Use("r1", "w1"))
+            await store.close(A, Closing())
+            done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            assert [notice.session for mail in done for notice in mail.result().notices] == ["a"]
+            for other in others:
+                other.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
