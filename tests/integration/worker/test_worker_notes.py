@@ -66,7 +66,7 @@ async def test_notes_for_what_is_not_so_are_refused(client: httpx2.AsyncClient, 
     ("body", "param"),
     [
         ({"tool": ""}, "tool"),
-        ({"tool": "x" * 129}, "tool"),
+        ({"tool": "x" * 257}, "tool"),
         ({"expected_s": -1}, "expected_s"),
         ({"tool": 7}, "tool"),
     ],
