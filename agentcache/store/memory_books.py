@@ -19,21 +19,28 @@ GONE_BEATS = 10  # a worker that was not heard for so many times `worker_s` is g
 
 
 @dataclass(slots=True)
+class Past:
+    """How an open session came to be: the generation that it was opened under, which is its place among the tenant's,
+    and the one through which it was closed before, 0 if it never was."""
+
+    opened: int
+    closed_through: int
+
+
+@dataclass(slots=True)
 class Session:
-    """An open session. `opened` is its place among the tenant's; `registered`: a turn did, on the worker of now.
+    """An open session. `registered`: a turn did, on the worker of now.
 
     `waits`: for which tool, and how long it is expected to. `began`: the request that began the generation, and how.
-    `closed_through`: the generation through which it was closed before it was opened, 0 if it never was.
     `holders`: worker → the incarnation that holds something. `in_flight`: request id → until when it counts, in ms.
     `expiring`: "", or that its holders were asked to let go, or that one of them did.
     """
 
-    opened: int
+    past: Past
     generation: int
     ttl_ms: int
     used_ms: int
     deadline_ms: int
-    closed_through: int = 0
     worker: str = ""
     placement: int = 0
     registered: bool = False
@@ -125,7 +132,8 @@ class Books:
         opened = generation or self.issue()
         self.last = max(self.last, opened)
         ttl_ms = round((ttl_s or self.rules.ttl_s) * 1000)
-        session = Session(opened, opened, ttl_ms, now_ms, now_ms + ttl_ms, self.closed_through(ref))
+        past = Past(opened, self.closed_through(ref))
+        session = Session(past, opened, ttl_ms, now_ms, now_ms + ttl_ms)
         self.open[ref] = session
         self.tombs.pop(ref, None)
         return session
@@ -148,7 +156,7 @@ class Books:
     def closed_through(self, ref: SessionRef) -> int:
         """The generation through which a session is closed, whether it was opened again or not; 0 if it never was."""
         if session := self.open.get(ref):
-            return session.closed_through
+            return session.past.closed_through
         return self.tombs[ref].generation if ref in self.tombs else 0
 
     def renew(self, session: Session) -> None:
@@ -204,7 +212,7 @@ class Books:
 
     def tenant(self, tenant: str) -> Iterator[tuple[int, SessionRef]]:
         """The open sessions of a tenant with their places, oldest first."""
-        ours = ((session.opened, ref) for ref, session in self.open.items() if ref.tenant == tenant)
+        ours = ((session.past.opened, ref) for ref, session in self.open.items() if ref.tenant == tenant)
         return iter(sorted(ours, key=lambda one: (one[0], name_of(one[1]))))
 
     def full(self, tenant: str, limit: int) -> bool:

@@ -79,6 +79,6 @@ def _one_less(books: Books, ref: SessionRef, session: Session) -> None:
 def _lapse(books: Books, ref: SessionRef) -> None:
     """End an idle session. One that was closed before it was opened stays closed through that generation."""
     session = books.end(ref)
-    if session.closed_through:
+    if session.past.closed_through:
         before_ms = books.now_ms() - round(books.rules.reopen_after_s * 1000) - 1
-        books.tombs[ref] = Tombstone(session.closed_through, before_ms)
+        books.tombs[ref] = Tombstone(session.past.closed_through, before_ms)

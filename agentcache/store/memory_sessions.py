@@ -102,7 +102,7 @@ class MemorySessions:
             session.generation = again
             books.last = max(books.last, session.generation)
         elif session.generation > again:
-            session.closed_through = max(session.closed_through, again)
+            session.past.closed_through = max(session.past.closed_through, again)
         if closing.generation not in (None, session.generation):
             return ClosedFamily(CloseVerdict.STALE, session.generation)
         left = Leftover(books.now_ms(), closing.mode, closing.operation, closing.reply_to)
