@@ -33,8 +33,7 @@ class LogLine:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        times = Times(self._router.clock.now_ns())
-        facts = Facts(_route(scope["path"]), times, method=scope["method"])
+        facts = Facts(_route(scope["path"]), Times(self._router.clock.now_ns()))
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -46,16 +45,16 @@ class LogLine:
         finally:
             facts.times.ended_ns = self._router.clock.now_ns()
             self._router.metrics.count(facts)
-            tell(facts)
+            tell(facts, scope["method"])
 
 
-def tell(facts: Facts) -> None:
+def tell(facts: Facts, method: str) -> None:
     """The line of a request: what all have, and of one that was to be passed on all that is known."""
     log, level = structlog.get_logger(), logging.DEBUG if facts.route in PROBES else logging.INFO
     if not log.is_enabled_for(level):
         return
     times = facts.times
-    told = {"method": facts.method, "route": facts.route, "status": facts.status}
+    told = {"method": method, "route": facts.route, "status": facts.status}
     details = _passed(facts) if facts.request_id else {}
     log.log(level, "request", **told, **details, total_ms=round(times.seconds(times.ended_ns) * 1e3, 1))
 

@@ -69,7 +69,6 @@ class Facts:
 
     route: str
     times: Times
-    method: str = "POST"
     status: int = 500
     reason: str = ""
     request_id: str = ""

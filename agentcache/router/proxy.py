@@ -134,7 +134,7 @@ class ProxyEndpoint:
         facts.times.ended_ns = self._router.clock.now_ns()
         facts.reason = facts.reason or "fault"
         self._router.metrics.count_passed(facts)
-        tell(facts)
+        tell(facts, "POST")
 
 
 def _has_served(status: int) -> bool:

@@ -2,7 +2,6 @@
 gone."""
 
 import asyncio
-from time import perf_counter
 
 import pytest
 from structlog.testing import capture_logs
@@ -10,6 +9,16 @@ from structlog.testing import capture_logs
 from agentcache import wire
 from agentcache.router.settings import RouterSettings
 from agentcache.store.api import Closing, SessionRef
+from tests.misbehaving import (
+    LIMIT_S,
+    endless,
+    full,
+    gone_within,
+    hanging_up,
+    leaving,
+    nonsense,
+    queued,
+)
 from tests.routing import (
     DONE,
     EVENT,
@@ -28,45 +37,6 @@ from tests.routing import (
 
 pytestmark = pytest.mark.asyncio
 S = SessionRef("default", "s")
-LIMIT_S = 0.2
-"""The bar: so soon after its client left a request has ended at the worker."""
-
-
-async def endless(call: Call) -> None:
-    """A stream that ends when nobody listens any more."""
-    await begin_stream(call)
-    await call.chunk(EVENT % 0)
-    await call.gone.wait()
-
-
-async def queued(call: Call) -> None:
-    """A request that waits for a seat, until nobody wants it any more."""
-    await call.gone.wait()
-
-
-async def hanging_up(call: Call) -> None:
-    call.writer.close()
-
-
-async def nonsense(call: Call) -> None:
-    await call.send(b"220 smtp.example.com ESMTP ready\r\n\r\n")
-    call.writer.close()
-
-
-async def full(call: Call) -> None:
-    await call.whole(429, b'{"error": {"code": "queue_full"}}', {"retry-after": "1"})
-
-
-async def leaving(call: Call) -> None:
-    await call.whole(503, b'{"error": {"code": "shutting_down"}}', {"retry-after": "5"})
-
-
-async def gone_within(call: Call) -> float:
-    """Seconds until the upstream noticed."""
-    began = perf_counter()
-    async with asyncio.timeout(5):
-        await call.gone.wait()
-    return perf_counter() - began
 
 
 @pytest.mark.parametrize("script", [endless, queued])
@@ -197,136 +167,6 @@ async def test_a_stalled_worker_is_given_up_when_it_is_not_heard() -> None:
         answer = await asking
         assert await gone_within(call) < LIMIT_S
     assert (answer.status_code, answer.headers[wire.WORKER]) == (200, "w2")
-
-
-@pytest.mark.parametrize("state", ["gone", "frozen"])
-async def test_a_worker_that_is_not_heard_in_the_middle_of_its_answer_breaks_it_off(state: str) -> None:
-    """A frozen host closes no connection: the client would wait for ever."""
-    async with routed_to(endless, settings=RouterSettings(refresh_s=0.02)) as (routed, (worker,)):
-        async with raw_client(routed.url, "/v1/completions", {}, x_session_id="s") as (reader, _):
-            got = await reader.readuntil(EVENT % 0)
-            await (routed.store.leave("w1", "w1-1") if state == "gone" else silence(routed))
-            async with asyncio.timeout(5):
-                got += await reader.read()
-        assert await gone_within(worker.heard[0]) < LIMIT_S
-        await routed.settled()
-        assert (await routed.store.look(S)).in_flight == 0
-        assert not routed.router.fleet.in_flight
-    assert not got.endswith(b"0\r\n\r\n")
-
-
-async def silence(routed: Routed) -> None:
-    """No heartbeat of w1 arrives any more."""
-    routed.router.fleet.failed("w1")
-
-
-async def test_a_worker_that_only_lost_its_store_ends_its_answer() -> None:
-    """What it sends says as well as a heartbeat that it is there."""
-    step = asyncio.Event()
-
-    async def slowly(call: Call) -> None:
-        await begin_stream(call)
-        for number in range(20):
-            await call.chunk(EVENT % number)
-            await asyncio.wait_for(step.wait(), 5)
-            step.clear()
-        await call.chunk(DONE)
-        await call.chunk(b"")
-
-    async with (
-        routed_to(slowly, settings=RouterSettings(refresh_s=0.01)) as (routed, _),
-        raw_client(routed.url, "/v1/completions", {}) as (reader, _),
-    ):
-        for number in range(20):
-            got = await reader.readuntil(EVENT % number)
-            await silence(routed)
-            for _ in range(2):
-                await looked(routed)
-            step.set()
-        got = await reader.readuntil(b"0\r\n\r\n")
-    assert DONE in got
-
-
-async def looked(routed: Routed) -> None:
-    """Until the time of one look has passed."""
-    passed = asyncio.Event()
-    asyncio.get_running_loop().call_later(routed.router.settings.refresh_s, passed.set)
-    await passed.wait()
-
-
-async def test_a_request_that_silences_two_workers_is_not_tried_on_the_others() -> None:
-    """It may be the request that stops them: a prompt of a size that nobody thought of."""
-    scripts = [queued] * 4
-    async with routed_to(*scripts, settings=RouterSettings(refresh_s=0.01, attempts=4)) as (routed, workers):
-        asking = asyncio.ensure_future(routed.post(x_session_id="s"))
-        heard: list[str] = []
-        while not asking.done():
-            for number, worker in enumerate(workers, 1):
-                if worker.heard and f"w{number}" not in heard:
-                    heard.append(f"w{number}")
-                    routed.router.fleet.failed(f"w{number}")
-            await asyncio.wait((asking,), timeout=0.01)
-        answer = await asking
-    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_failed")
-    assert len(heard) == 2
-
-
-async def test_one_worker_dead_and_the_other_full_is_too_many_requests() -> None:
-    async with routed_to(full, hanging_up) as (routed, workers):
-        answers = [await routed.post() for _ in range(4)]
-        assert all(worker.heard for worker in workers)
-    assert {(answer.status_code, answer.headers["retry-after"]) for answer in answers} == {(429, "1")}
-
-
-@pytest.mark.parametrize(
-    ("script", "closed"),
-    [
-        (endless, True),
-        (queued, True),
-        (plain_answer, True),
-        (full, False),
-        (nonsense, False),
-        (leaving, False),
-    ],
-)
-async def test_a_last_request_closes_its_session_however_it_ends_unless_it_was_refused(
-    script: Script, closed: bool
-) -> None:
-    async with routed_to(script) as (routed, (worker,)):
-        said = {"x_dynamo_session_id": "s", "x_dynamo_session_final": "true"}
-        async with raw_client(routed.url, "/v1/completions", {}, **said) as (reader, _):
-            await worker.hears(1)
-            if script is endless:
-                await reader.readuntil(EVENT % 0)
-            elif script is not queued:
-                await reader.readuntil(b"\r\n\r\n")
-        async with asyncio.timeout(5):
-            while routed.router.active.count:
-                await asyncio.sleep(0)
-        await routed.settled()
-        record = await routed.store.look(S)
-    assert record.state == ("closed" if closed else "open")
-
-
-async def test_a_last_request_whose_answer_breaks_off_closes_its_session_and_a_wrong_one_does_not() -> None:
-    async def breaking_off(call: Call) -> None:
-        await begin_stream(call)
-        await call.chunk(EVENT % 0)
-        call.writer.close()
-
-    async def wrong(call: Call) -> None:
-        await call.whole(400, b'{"error": {"code": "bad_request"}}')
-
-    said = {"x_dynamo_session_id": "s", "x_dynamo_session_final": "true"}
-    for script, state in ((breaking_off, "closed"), (wrong, "open")):
-        async with routed_to(script) as (routed, _):
-            async with raw_client(routed.url, "/v1/completions", {}, **said, connection="close") as (
-                reader,
-                _,
-            ):
-                await reader.read()
-            await routed.settled()
-            assert (await routed.store.look(S)).state == state
 
 
 async def test_nothing_is_sent_twice_after_the_first_byte() -> None:
