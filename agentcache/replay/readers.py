@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
+from agentcache.replay.formats.azure import AzureReader
 from agentcache.replay.formats.claude import ClaudeCodeReader
+from agentcache.replay.formats.lmcache import LmCacheReader
 from agentcache.replay.formats.miniswe import MiniSweReader
+from agentcache.replay.formats.mooncake import MooncakeReader
 from agentcache.replay.formats.sweagent import SweAgentReader
 from agentcache.replay.formats.tau import TauBenchReader
+from agentcache.replay.formats.tracelab import TraceLabReader
 from agentcache.replay.formats.weka import WekaReader
 from agentcache.replay.sources import Document, Source, sources
 from agentcache.replay.trace import Session
@@ -47,6 +51,10 @@ READERS: tuple[Reader, ...] = (
     ClaudeCodeReader(),
     TauBenchReader(),
     SweAgentReader(),
+    LmCacheReader(),
+    TraceLabReader(),
+    MooncakeReader(),
+    AzureReader(),
     MiniSweReader(),
 )
 
