@@ -2,8 +2,9 @@
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agentcache.replay.lab.cached import Tells
 from agentcache.replay.lab.cells import Cell, Hints
@@ -32,6 +33,10 @@ DRAWN: Mapping[WaitKind, Lognormal] = {
 """Gaps that a trace does not tell: a tool's and a person's, as tau-bench is replayed elsewhere."""
 
 
+KINDS: Mapping[str, WaitKind] = {"tool_calls": WaitKind.TOOL, "stop": WaitKind.HUMAN}
+"""Whom a session waits for, by how its answer finished."""
+
+
 def draw_script(workload: Workload, cell: Cell, seed: int) -> Script:
     """Starts, uniform over as long as keeps `cell.live` sessions live on the average, and gaps.
 
@@ -57,7 +62,7 @@ def draw_tells(script: Script, cell: Cell, seed: int) -> Tells:
     def tells(call: PagedCall) -> Told:
         calls = sessions[call.session].calls
         if call.turn + 1 == len(calls):
-            return Told(WaitKind.HUMAN)
+            return Told(_kind_at_the_end(calls))
         kind = calls[call.turn + 1].kind
         if cell.hints is Hints.NONE or kind is WaitKind.HUMAN:
             return Told(kind)
@@ -66,6 +71,13 @@ def draw_tells(script: Script, cell: Cell, seed: int) -> Tells:
         return Told(kind, gap_s * math.exp(off))
 
     return tells
+
+
+def _kind_at_the_end(calls: Sequence[PagedCall]) -> WaitKind:
+    """Whom a session seems to wait for after its last call: as after the others that finished like it."""
+    last = calls[-1].facts.finish
+    alike = [after.kind for before, after in pairwise(calls) if before.facts.finish == last]
+    return alike[-1] if alike else KINDS.get(last, WaitKind.UNKNOWN)
 
 
 def _gap_ns(call: PagedCall, chance: random.Random) -> int:
