@@ -117,7 +117,7 @@ async def _replay(trace: Trace, url: str, limits: Limits, compare_cold: int) -> 
         turns = _turns(trace, limits)
         with steps(f"replaying on {model}", turns, console, clock) as shown:
             mode = Mode(run, digest=compare_cold > 0)
-            played = await play(client, trace.sessions(), limits, mode, shown.advance)
+            played = await play(client, trace.conversations(), limits, mode, shown.advance)
         comparison = NO_COMPARISON
         if compare_cold:
             comparison = await _compare_cold(client, trace, played[:compare_cold], limits, (console, clock))
@@ -131,13 +131,13 @@ async def _compare_cold(
     again = Limits(len(warm), limits.turns, limits.max_tokens, limits.at_once)
     with steps("again with the cache off", sum(len(one.turns) for one in warm), *shown_by) as shown:
         mode = Mode("", reuse=False, digest=True)
-        cold = await play(client, trace.sessions(), again, mode, shown.advance)
+        cold = await play(client, trace.conversations(), again, mode, shown.advance)
     return compare(warm, cold)
 
 
 def _turns(trace: Trace, limits: Limits) -> int:
     """How many turns the replay will send. Reads what will be replayed, so a broken trace fails before the start."""
-    return sum(min(len(one.calls), limits.turns) for one in islice(trace.sessions(), limits.sessions))
+    return sum(min(len(one.calls), limits.turns) for one in islice(trace.conversations(), limits.sessions))
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

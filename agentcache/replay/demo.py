@@ -40,7 +40,7 @@ async def run_demo(plan: DemoPlan, console: Console, clock: Clock) -> DemoResult
     Errors  CacheError(BAD_TRACE): nothing to replay; UNREACHABLE: one of them did not start, or died
     """
     begun_ns = clock.now_ns()
-    sessions = list(islice(plan.trace.sessions(), plan.limits.sessions))
+    sessions = list(islice(plan.trace.conversations(), plan.limits.sessions))
     size = _size(plan, sessions)
     console.print(f"Demo: {size.sentence()}", highlight=False, soft_wrap=True)
     console.print(

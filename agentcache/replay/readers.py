@@ -71,6 +71,17 @@ class Trace:
         for reader, files in self._by_reader():
             yield from reader.sessions(files)
 
+    def conversations(self) -> Iterator[Session]:
+        """The sessions, of a trace that a worker can be sent.
+
+        Errors  CacheError(BAD_TRACE) also for a session that is told without text
+        """
+        for session in self.sessions():
+            if session.block_tokens or not all(call.keep + len(call.added) for call in session.calls):
+                message = f"{session.place} tells no text, so nothing can be sent to a worker"
+                raise CacheError(Kind.BAD_TRACE, f"{message}; `agentcache trace inspect` says what is in it")
+            yield session
+
     def count(self) -> int:
         """How many sessions there are; reads every file to its end, without parsing it where it need not be."""
         return sum(_count(reader, files) for reader, files in self._by_reader())

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.readers import open_trace
+from agentcache.replay.formats.tau import TauBenchReader
+from agentcache.replay.readers import READERS, open_trace
 from agentcache.replay.trace import Call, Session
+from tests.traces import GOLDEN
 
 MESSAGES = [{"role": "user", "content": "T"}, {"role": "assistant", "content": "A"}]
 
@@ -44,6 +46,26 @@ def test_a_file_that_no_reader_knows(tmp_path: Path, name: str, text: str) -> No
     with pytest.raises(CacheError, match=r"it reads: .*mini-swe-agent") as caught:
         open_trace(path)
     assert caught.value.kind is Kind.BAD_TRACE
+
+
+@pytest.mark.parametrize("name", ["weka.jsonl", "azure.csv"])
+def test_a_trace_without_text_is_none_to_send(name: str) -> None:
+    with pytest.raises(CacheError, match=f"{name}, line . tells no text") as caught:
+        next(open_trace(GOLDEN / name).conversations())
+    assert caught.value.kind is Kind.BAD_TRACE
+    assert [session.name for session in open_trace(GOLDEN / "tau.json").conversations()] == ["3-1", "3-1+2"]
+
+
+def test_files_of_several_formats_are_one_trace() -> None:
+    """All but tau-bench's: a `.json` in a directory may be anything."""
+    trace = open_trace(GOLDEN)
+    assert set(trace.formats()) == {reader.format for reader in READERS} - {"tau-bench"}
+    assert trace.count() == len(list(trace.sessions())) == 22
+
+
+def test_readers_can_be_chosen() -> None:
+    with pytest.raises(CacheError, match=r"it reads: tau-bench\)"):
+        open_trace(GOLDEN / "weka.jsonl", readers=(TauBenchReader(),))
 
 
 def test_a_call_may_cut_the_history() -> None:
