@@ -1,0 +1,137 @@
+"""Traces in pages: equal prefixes are equal ids, and nothing else is."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from agentcache.replay.paged import ROOT, page, rendered
+from agentcache.replay.trace import Call, Facts, Hidden, Message, Place, Session
+
+PAGE = 4
+
+
+def encode(text: str) -> list[int]:
+    """A token a character."""
+    return [ord(character) for character in text]
+
+
+def blocks(
+    *prompts: tuple[int, Sequence[int], int], scope: str = "", hidden: Hidden | None = None
+) -> Session:
+    """A session by (blocks kept, blocks added, tokens of the prompt) of its calls."""
+    calls = tuple(
+        Call(keep, blocks=tuple(added), facts=Facts(prompt_tokens=tokens, output_tokens=PAGE))
+        for keep, added, tokens in prompts
+    )
+    return Session("s", calls, "here", PAGE, scope, hidden=hidden or Hidden())
+
+
+def said(role: str, text: str) -> Message:
+    return {"role": role, "content": text}
+
+
+def test_equal_prefixes_are_equal_ids_and_equal_pages_elsewhere_are_not() -> None:
+    one, other = page([blocks((0, [1, 2, 3], 12)), blocks((0, [1, 9, 3], 12))], encode, PAGE).sessions
+    first, second = one.calls[0].prompt, other.calls[0].prompt
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+    assert first[2] != second[2]
+
+
+def test_every_page_knows_the_one_before_it() -> None:
+    workload = page([blocks((0, [1, 2, 3], 12))], encode, PAGE)
+    prompt = workload.sessions[0].calls[0].prompt
+    assert workload.before[prompt].tolist() == [ROOT, *prompt[:-1].tolist()]
+
+
+def test_blocks_of_another_scope_are_others() -> None:
+    one, other = page([blocks((0, [1], 4), scope="a"), blocks((0, [1], 4), scope="b")], encode, PAGE).sessions
+    assert one.calls[0].prompt != other.calls[0].prompt
+
+
+def test_what_is_hidden_under_one_name_is_shared_across_scopes_and_only_so_far() -> None:
+    tools = Hidden("tools", 2 * PAGE)
+    one, other = page(
+        [
+            blocks((0, [1, 2, 3], 12), scope="a", hidden=tools),
+            blocks((0, [7, 8, 3], 12), scope="b", hidden=tools),
+        ],
+        encode,
+        PAGE,
+    ).sessions
+    shared = one.calls[0].prompt == other.calls[0].prompt
+    assert shared.tolist() == [True, True, False]
+
+
+def test_an_answer_fills_the_pages_that_the_next_prompt_goes_on_with() -> None:
+    (session,) = page([blocks((0, [1, 2], 9), (2, [3, 4, 5], 21))], encode, PAGE).sessions
+    first, second = session.calls
+    assert first.output.tolist() == second.prompt[2:3].tolist()
+    assert second.extends
+    assert len(second.output) == 1
+    assert second.output[0] not in second.prompt
+
+
+def test_an_answer_that_the_next_prompt_does_not_hold_is_like_nobody_elses() -> None:
+    (session,) = page([blocks((0, [1, 2], 8), (1, [6], 8), (0, [1, 2], 8))], encode, PAGE).sessions
+    first, second, third = session.calls
+    assert not second.extends
+    assert first.output[0] not in np.concatenate((second.prompt, third.prompt))
+    assert first.prompt.tolist() == third.prompt.tolist()
+
+
+def test_at_least_one_token_is_computed() -> None:
+    (session,) = page([blocks((0, [1, 2], 8), (2, [], 9))], encode, PAGE).sessions
+    assert [call.reusable for call in session.calls] == [1, 2]
+
+
+def test_a_larger_block_is_cut_into_pages() -> None:
+    session = Session("s", (Call(0, blocks=(5,), facts=Facts(prompt_tokens=9)),), "here", block_tokens=8)
+    prompt = page([session], encode, PAGE).sessions[0].calls[0].prompt
+    assert len(prompt) == 2
+    assert prompt[0] != prompt[1]
+
+
+def test_messages_are_encoded_as_a_template_writes_them_and_cut_into_pages() -> None:
+    question, answer, more = said("user", "what?"), said("assistant", "that"), said("user", "and?")
+    session = Session("s", (Call(0, (question,), answer), Call(1, (answer, more), answer)), "here")
+    first, second = page([session], encode, PAGE).sessions[0].calls
+    text = rendered(question)
+    assert first.prompt_tokens == len(text)
+    assert first.output_tokens == len(rendered(answer))
+    assert len(first.prompt) == len(text) // PAGE
+    assert second.extends
+    whole = (len(text) + len(rendered(answer))) // PAGE
+    assert [*first.prompt.tolist(), *first.output.tolist()] == second.prompt[:whole].tolist()
+
+
+def test_a_rewritten_message_changes_all_that_follows_it() -> None:
+    first, second, other = said("user", "a" * 40), said("user", "b" * 40), said("user", "c" * 40)
+    session = Session("s", (Call(0, (first, second)), Call(1, (other,))), "here")
+    before, after = page([session], encode, PAGE).sessions[0].calls
+    kept = len(rendered(first)) // PAGE
+    assert before.prompt[:kept].tolist() == after.prompt[:kept].tolist()
+    assert before.prompt[-1] != after.prompt[-1]
+    assert not after.extends
+
+
+def test_what_a_log_of_messages_hides_stands_first() -> None:
+    session = Session("s", (Call(0, (said("user", "hello"),)),), "here", hidden=Hidden("system", 3 * PAGE))
+    twice = page([session, session], encode, PAGE)
+    call = twice.sessions[0].calls[0]
+    assert call.prompt_tokens == 3 * PAGE + len(rendered(said("user", "hello")))
+    assert twice.sessions[1].calls[0].prompt.tolist() == call.prompt.tolist()
+
+
+def test_children_are_linked_by_the_index_of_their_parent_and_empty_sessions_left_out() -> None:
+    call = Call(0, blocks=(1,), facts=Facts(prompt_tokens=5))
+    empty = Session("empty", (), "here", PAGE)
+    parent = Session("parent", (call,), "here", PAGE)
+    child = Session("child", (call,), "here", PAGE, among=Place("parent", after_call=1))
+    workload = page([empty, parent, child], encode, PAGE)
+    assert [session.name for session in workload.sessions] == ["parent", "child"]
+    assert workload.sessions[1].parent == 0
+    assert workload.sessions[1].after_call == 1
+    assert workload.calls == 2
+    assert workload.prompt_tokens == 10
+    assert workload.mean_peak_pages == 1
