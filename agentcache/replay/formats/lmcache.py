@@ -31,15 +31,15 @@ class LmCacheReader:
             sessions: dict[str, list[Record]] = {}
             for document in source.documents():
                 record = record_of(document.value, document)
-                record.need("timestamp", "input", "session_id")
-                record.number("timestamp")
+                record.need("input", "session_id")
+                record.needed("timestamp")
                 sessions.setdefault(record.name("session_id"), []).append(record)
             for name, records in sessions.items():
                 yield _session(name, sorted(records, key=_at_s))
 
 
 def _at_s(record: Record) -> float:
-    return (record.number("timestamp") or 0.0) / _MICROSECONDS
+    return record.needed("timestamp") / _MICROSECONDS
 
 
 def _session(name: str, records: Sequence[Record]) -> Session:

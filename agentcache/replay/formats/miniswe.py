@@ -72,24 +72,22 @@ def read_session(document: Document, stem: str) -> Session:
         group or fallback,
         tuple(cut(sent, answers, facts)),
         document.place,
-        among=Place(start_s=times[0].asked_s if times else None, group=group),
+        among=Place(start_s=times[0].asked_s if times and times[0].known else None, group=group),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """When one call was sent and its answer was whole, in seconds since 1970. None: not known."""
+    """When one call was sent and its answer was whole, in seconds since 1970, and which of both is not estimated."""
 
-    asked_s: float | None
-    ended_s: float | None
-    asked_measured: bool
-    ended_measured: bool
+    asked_s: float = 0.0
+    ended_s: float = 0.0
+    asked_measured: bool = False
+    ended_measured: bool = False
+    known: bool = True
 
-    @property
-    def took_s(self) -> float | None:
-        if self.asked_s is None or self.ended_s is None:
-            return None
-        return elapsed(self.asked_s, self.ended_s)
+
+_NEVER_TOLD = _Times(known=False)
 
 
 def _times(records: list[Record], answers: list[int]) -> Iterator[_Times]:
@@ -98,21 +96,20 @@ def _times(records: list[Record], answers: list[int]) -> Iterator[_Times]:
     before = 0
     for at in answers:
         extra = records[at].child("extra")
-        ended = extra.number("timestamp")
-        stamps = (record.child("extra").number("timestamp") for record in records[before:at])
-        asked = max((stamp for stamp in stamps if stamp), default=None)
+        stamps = [record.child("extra").number("timestamp") or 0.0 for record in records[before:at]]
+        asked_s = max(stamps, default=0.0)
         before = at + 1
-        if ended is not None and asked is not None:
-            yield _Times(asked, ended, True, True)
+        if asked_s and "timestamp" in extra:
+            yield _Times(asked_s, extra.needed("timestamp"), True, True)
         else:
-            yield _estimated(extra.child("response"), ended)
+            yield _estimated(extra)
 
 
 def _check_order(records: list[Record]) -> None:
     latest = 0.0
     for record in records:
         extra = record.child("extra")
-        stamped = "timestamp" in extra.value
+        stamped = "timestamp" in extra
         stamp, name = (extra, "timestamp") if stamped else (extra.child("response"), "created")
         moment = stamp.number(name) or latest
         if moment < latest:
@@ -120,16 +117,20 @@ def _check_order(records: list[Record]) -> None:
         latest = moment
 
 
-def _estimated(response: Record, ended: float | None) -> _Times:
-    takes = ANSWER_S + ANSWER_S_PER_TOKEN * response.child("usage").count("completion_tokens")
-    if ended is not None:
-        return _Times(ended - takes, ended, False, True)
-    created = response.number("created")
-    return _Times(created, None if created is None else created + takes, created is not None, False)
+def _estimated(extra: Record) -> _Times:
+    response = extra.child("response")
+    takes_s = ANSWER_S + ANSWER_S_PER_TOKEN * response.child("usage").count("completion_tokens")
+    if "timestamp" in extra:
+        ended_s = extra.needed("timestamp")
+        return _Times(ended_s - takes_s, ended_s, ended_measured=True)
+    if "created" in response:
+        created_s = response.needed("created")
+        return _Times(created_s, created_s + takes_s, asked_measured=True)
+    return _NEVER_TOLD
 
 
 def _gap(before: _Times, now: _Times) -> Gap:
-    if before.ended_s is None or now.asked_s is None:
+    if not (before.known and now.known):
         return Gap(WaitKind.TOOL)
     measured = before.ended_measured and now.asked_measured
     return Gap(WaitKind.TOOL, elapsed(before.ended_s, now.asked_s), measured)
@@ -140,10 +141,10 @@ def _facts(response: Record, gap: Gap, times: _Times) -> Facts:
     cached = usage.child("prompt_tokens_details")
     return Facts(
         gap=gap,
-        api_s=times.took_s,
+        api_s=elapsed(times.asked_s, times.ended_s) if times.known else None,
         prompt_tokens=usage.count("prompt_tokens"),
         output_tokens=usage.count("completion_tokens"),
-        cached_tokens=cached.count("cached_tokens") if "cached_tokens" in cached.value else None,
+        cached_tokens=cached.count("cached_tokens") if "cached_tokens" in cached else None,
         finish=choices[0].text("finish_reason").lower() if choices else "",
         model=response.text("model"),
     )

@@ -39,7 +39,7 @@ def _in_order(source: Source) -> Iterator[tuple[float, Record]]:
     for document in source.documents():
         record = record_of(document.value, document)
         record.need("timestamp", "input_length", "hash_ids")
-        moment = record.number("timestamp") or 0.0
+        moment = record.needed("timestamp")
         if moment < latest:
             raise record.bad("timestamp", f"is {moment}, earlier than the one before it ({latest})")
         latest = moment

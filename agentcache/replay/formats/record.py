@@ -1,6 +1,5 @@
 """Fields of a trace file by name and type: what is absent has a default, what is wrong is named with its place."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.replay.sources import Document
 
 _SHOWN = 40
+_MOST = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +23,34 @@ class Record:
     document: Document
     at: str = ""
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a field is there and not null."""
+        return self.value.get(name) is not None
+
     def number(self, name: str) -> float | None:
         """A finite number."""
-        value = self.value.get(name)
-        if value is None or (_is_number(value) and math.isfinite(value)):
-            return value
-        raise self.wrong(name, "not a number")
+        return self.needed(name) if name in self else None
+
+    def needed(self, name: str) -> float:
+        """A finite number that must be there."""
+        self.need(name)
+        value: float = self.value[name]
+        if not _is_number(value):
+            raise self.wrong(name, "not a number")
+        return value
 
     def count(self, name: str) -> int:
         """A whole number from 0 on."""
-        value = self.value.get(name)
-        if value is None:
-            return 0
+        value = self._or(name, 0)
         if not _is_number(value) or value < 0 or value != int(value):
             raise self.wrong(name, "not a whole number from 0 on")
         return int(value)
 
     def text(self, name: str) -> str:
-        value = self.value.get(name)
-        if value is None or isinstance(value, str):
-            return value or ""
-        raise self.wrong(name, "not a text")
+        value = self._or(name, "")
+        if not isinstance(value, str):
+            raise self.wrong(name, "not a text")
+        return value
 
     def name(self, name: str) -> str:
         """A text, or a whole number as text, as ids are written either way."""
@@ -62,16 +69,16 @@ class Record:
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
     def child(self, name: str) -> "Record":
-        value = self.value.get(name)
-        if value is None or isinstance(value, dict):
-            return Record(value or {}, self.document, self._way(name))
-        raise self.wrong(name, "not an object")
+        value = self._or(name, {})
+        if not isinstance(value, dict):
+            raise self.wrong(name, "not an object")
+        return Record(value, self.document, self._way(name))
 
     def items(self, name: str) -> Sequence[Any]:
-        value = self.value.get(name)
-        if value is None or isinstance(value, list):
-            return value or ()
-        raise self.wrong(name, "not a list")
+        value = self._or(name, [])
+        if not isinstance(value, list):
+            raise self.wrong(name, "not a list")
+        return value
 
     def children(self, name: str) -> "list[Record]":
         """The objects of a list."""
@@ -83,7 +90,7 @@ class Record:
     def need(self, *names: str) -> None:
         """Refuse the record if one of these is absent."""
         for name in names:
-            if self.value.get(name) is None:
+            if name not in self:
                 raise self.bad(name, "is missing")
 
     def wrong(self, name: str, wanted: str) -> CacheError:
@@ -95,6 +102,9 @@ class Record:
         return CacheError(
             Kind.BAD_TRACE, f"{self.document.place}: {self._way(name)} {what}. Repair or remove it"
         )
+
+    def _or(self, name: str, default: Any) -> Any:
+        return self.value[name] if name in self else default
 
     def _way(self, name: str) -> str:
         return f"{self.at}.{name}" if self.at else name
@@ -109,4 +119,5 @@ def record_of(value: Any, document: Document, at: str = "") -> Record:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Also false of what is no number in arithmetic: NaN, infinities, integers of any length."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST

@@ -102,7 +102,7 @@ def _facts(rounds: Sequence[_Round], turn: int, tokens: int) -> Facts:
         elapsed(now.asked_s, now.ended_s),
         tokens,
         record.count("output_tokens"),
-        record.count("prefix_tokens") if "prefix_tokens" in record.value else None,
+        record.count("prefix_tokens") if "prefix_tokens" in record else None,
         "tool_calls" if tools else "stop",
         record.text("model"),
         tuple((tool.text("tool_name"), _seconds(tool)) for tool in tools),

@@ -50,7 +50,7 @@ class _Asked:
     @classmethod
     def of(cls, record: Record) -> "_Asked":
         record.need("t", "in", "hash_ids")
-        t, api_s = record.number("t") or 0.0, record.number("api_time")
+        t, api_s = record.needed("t"), record.number("api_time")
         takes = ANSWER_S + ANSWER_S_PER_TOKEN * record.count("out") if api_s is None else api_s
         return cls(record, t, api_s, record.text("stop"), t + takes)
 
@@ -84,8 +84,7 @@ def _in_order(records: Iterable[Record]) -> list[_Asked]:
 
 def _spawned(record: Record, parent: str, asked: Sequence[_Asked]) -> tuple[Place, Gap]:
     """Where a sub-agent begins: `t` is its end where it is told as completed, with how long it took."""
-    record.need("t")
-    begins_s = record.number("t") or 0.0
+    begins_s = record.needed("t")
     if record.text("status") == "completed":
         begins_s -= (record.number("duration_ms") or 0.0) / 1000
     ended = [one.end_s for one in asked if one.end_s <= begins_s]

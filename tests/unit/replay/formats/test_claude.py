@@ -73,7 +73,7 @@ def test_the_session_of_a_log() -> None:
         ),
         session.place,
         among=Place(start_s=BEGIN),
-        hidden=Hidden(f"{HERE}/claude-opus-4-5/main//work/shop", 999),
+        hidden=Hidden(f"{HERE}/claude-opus-4-5/main//shop", 999),
     )
 
 
@@ -97,7 +97,7 @@ def test_sub_agents_begin_anew_and_compactions_go_on() -> None:
         ),
         spawned.place,
         among=Place("s1", Link.SPAWN, after_call=1, start_s=BEGIN + 6.5),
-        hidden=Hidden(f"{HERE}/claude-haiku-4-5/sub-agent//work/shop", 291),
+        hidden=Hidden(f"{HERE}/claude-haiku-4-5/sub-agent//shop", 291),
     )
     assert fork.among == Place("s1", Link.FORK, after_call=2, start_s=BEGIN + 150)
     assert fork.hidden == main.hidden
