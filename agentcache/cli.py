@@ -116,29 +116,28 @@ def replay(path: Path, **options: Any) -> None:
     _start("agentcache.replay.cli:replay_trace", path, said)
 
 
-class _WithFormats(click.Command):
-    """A command whose --help ends with the trace formats; they are looked up when somebody asks."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        readers = pkgutil.resolve_name("agentcache.replay.readers:READERS")
-        with formatter.section("Formats"):
-            formatter.write_dl([(reader.format, reader.description) for reader in readers])
-
-
 @cli.group()
 def trace() -> None:
     """Look at recorded sessions."""
 
 
-@trace.command("inspect", cls=_WithFormats)
+@trace.command("formats")
+@click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
+def trace_formats(as_json: bool) -> None:
+    """List the formats that can be read."""
+    _start("agentcache.replay.inspecting:show_formats", as_json)
+
+
+@trace.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--sessions", type=POSITIVE, default=None, help="the first N sessions  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 def inspect_trace(**options: Any) -> None:
     """Count what is in a trace: sessions, calls, tokens, waits.
 
-    PATH is a trace file of a format below, a directory of such files, or an archive of them (.tar), packed (.xz, .gz,
-    .zst) or not. The format is found by looking.
+    PATH is a trace in any format that `agentcache trace formats` lists, a directory of such files, or an archive of
+    them (.tar), packed (.xz, .gz, .zst) or not; a file in an archive is named by both paths. The format is found by
+    looking.
     """
     _start("agentcache.replay.inspecting:inspect", **options)
 

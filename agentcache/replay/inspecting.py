@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from agentcache.replay.readers import open_trace
+from agentcache.replay.readers import READERS, open_trace
 from agentcache.replay.trace import Call, Link, Message, Session
 from agentcache.waits import WaitKind
 
@@ -180,6 +180,18 @@ def inspect(path: Path, sessions: int | None, as_json: bool) -> int:
         print(json.dumps(found.as_json()))
     else:
         found.show(Console())
+    return 0
+
+
+def show_formats(as_json: bool) -> int:
+    """What `agentcache trace formats` does; answers its exit code."""
+    known = {reader.format: reader.description for reader in READERS}
+    if as_json:
+        print(json.dumps({"formats": known}))
+        return 0
+    width = max(map(len, known))
+    for name, description in known.items():
+        print(f"{name:<{width}}  {description}")
     return 0
 
 

@@ -93,11 +93,21 @@ def test_a_path_that_is_no_trace(tmp_path: Path) -> None:
     assert caught.value.kind is Kind.BAD_TRACE
 
 
+def command(*words: str) -> str:
+    answer = CliRunner().invoke(cli.cli, ["trace", *words])
+    assert answer.exit_code == 0
+    return answer.output
+
+
 def test_the_command_line_knows_every_format() -> None:
-    asked = CliRunner().invoke(cli.cli, ["trace", "inspect", "--help"])
-    assert asked.exit_code == 0
-    assert all(reader.format in asked.output for reader in READERS)
-    said = CliRunner().invoke(
-        cli.cli, ["trace", "inspect", str(GOLDEN / "tau.json"), "--sessions", "1", "--json"]
-    )
-    assert (said.exit_code, json.loads(said.output)["sessions"]) == (0, 1)
+    shown_formats = command("formats").splitlines()
+    assert len(shown_formats) == len(READERS)
+    for reader, line in zip(READERS, shown_formats, strict=True):
+        assert line.startswith(f"{reader.format} ")
+        assert line.endswith(f"  {reader.description}")
+    assert json.loads(command("formats", "--json"))["formats"].keys() == {reader.format for reader in READERS}
+
+
+def test_the_command_line_inspects() -> None:
+    told = json.loads(command("inspect", str(GOLDEN / "tau.json"), "--sessions", "1", "--json"))
+    assert told["sessions"] == 1
