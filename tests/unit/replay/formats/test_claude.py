@@ -66,7 +66,10 @@ def test_the_session_of_a_log() -> None:
             ),
             Call(
                 1,
-                (said("assistant", "Tests pass."), said("user", "<task-notification>done</task-notification>")),
+                (
+                    said("assistant", "Tests pass."),
+                    said("user", "<task-notification>done</task-notification>"),
+                ),
                 said("assistant", "Good."),
                 facts=Facts(Gap(WaitKind.TOOL, 6.0), 2.0, 825, 7, 800, "stop", OPUS),
             ),
@@ -90,7 +93,10 @@ def test_sub_agents_begin_anew_and_compactions_go_on() -> None:
             ),
             Call(
                 1,
-                (said("assistant", "", tool_calls=uses(t3="Grep")), said("tool", "cart.py", tool_call_id="t3")),
+                (
+                    said("assistant", "", tool_calls=uses(t3="Grep")),
+                    said("tool", "cart.py", tool_call_id="t3"),
+                ),
                 said("assistant", "cart.py"),
                 facts=Facts(Gap(WaitKind.TOOL, 1.0), 2.0, 354, 0, 302, "stop", HAIKU),
             ),
@@ -154,16 +160,27 @@ def changed(number: int, *way: Any, to: Any) -> list[Any]:
     ("log", "wrong"),
     [
         (lines()[:3] + [7], "line 4 is not an object"),
-        (changed(1, "timestamp", to="noon"), "line 2: timestamp is 'noon', not a time as 2026-01-31T12:00:00Z"),
+        (
+            changed(1, "timestamp", to="noon"),
+            "line 2: timestamp is 'noon', not a time as 2026-01-31T12:00:00Z",
+        ),
         (changed(1, "uuid", to=5), "line 2: uuid is 5, not a text"),
         (changed(1, "message", to="Fix"), "line 2: message is 'Fix', not an object"),
         (changed(1, "message", "content", to=5), "line 2: message.content is 5, not a list"),
         (changed(2, "message", "id", to=None), "line 3: message.id is missing"),
         (changed(2, "message", "content", to=["x"]), "line 3: message.content[0] is not an object"),
-        (changed(5, "message", "usage", "input_tokens", to="9"),
-         "line 6: message.usage.input_tokens is '9', not a whole number from 0 on"),
-        (changed(4, "message", "content", 0, "input", to="x"), "line 5: message.content[0].input is 'x', not an object"),
-        (changed(6, "message", "content", 0, "content", to=1), "line 7: message.content[0].content is 1, not a list"),
+        (
+            changed(5, "message", "usage", "input_tokens", to="9"),
+            "line 6: message.usage.input_tokens is '9', not a whole number from 0 on",
+        ),
+        (
+            changed(4, "message", "content", 0, "input", to="x"),
+            "line 5: message.content[0].input is 'x', not an object",
+        ),
+        (
+            changed(6, "message", "content", 0, "content", to=1),
+            "line 7: message.content[0].content is 1, not a list",
+        ),
         (changed(2, "message", "model", to=1), "line 3: message.model is 1, not a text"),
         (changed(1, "parentUuid", to="a2"), "line 3: parentUuid goes round in a circle"),
     ],

@@ -196,8 +196,14 @@ def answered(**response: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("messages", "wrong"),
     [
-        ([said("user", "T"), answered(created="now")], "messages[1].extra.response.created is 'now', not a number"),
-        ([said("user", "T"), answered(created=True)], "messages[1].extra.response.created is True, not a number"),
+        (
+            [said("user", "T"), answered(created="now")],
+            "messages[1].extra.response.created is 'now', not a number",
+        ),
+        (
+            [said("user", "T"), answered(created=True)],
+            "messages[1].extra.response.created is True, not a number",
+        ),
         ([said("user", "T"), answered(usage=[])], "messages[1].extra.response.usage is [], not an object"),
         (
             [said("user", "T"), answered(usage={"prompt_tokens": -1})],

@@ -64,7 +64,12 @@ def test_a_query_is_the_prompt_as_it_was_sent() -> None:
     asks: Message = {"role": "assistant", "content": "A1", "tool_calls": calls}
     old = "Old environment output: (1 lines omitted)"
     assert session.calls == (
-        Call(0, (said("system", "S"), said("user", "Task")), said("assistant", "A1"), facts=Facts(finish="stop")),
+        Call(
+            0,
+            (said("system", "S"), said("user", "Task")),
+            said("assistant", "A1"),
+            facts=Facts(finish="stop"),
+        ),
         Call(
             2,
             (asks, {"role": "tool", "content": "O1", "tool_call_id": "c1"}),
@@ -108,10 +113,18 @@ def entry(role: Any, content: Any, **more: Any) -> dict[str, Any]:
         (one(history="x"), "history is 'x', not a list"),
         (one(history=[entry("user", 5)]), "history[0].content is 5, neither a text nor a list of parts"),
         (one(history=[entry(None, "x")]), "history[0].role is missing"),
-        (one(history=[entry("assistant", "A")]), "history[0].role is 'assistant', but no answer can come first"),
-        (one(history=[entry("user", "T", tool_call_ids="c1")]), "history[0].tool_call_ids is 'c1', not a list"),
-        (one(trajectory=[{"response": "A1", "execution_time": "1 s"}]),
-         "trajectory[0].execution_time is '1 s', not a number"),
+        (
+            one(history=[entry("assistant", "A")]),
+            "history[0].role is 'assistant', but no answer can come first",
+        ),
+        (
+            one(history=[entry("user", "T", tool_call_ids="c1")]),
+            "history[0].tool_call_ids is 'c1', not a list",
+        ),
+        (
+            one(trajectory=[{"response": "A1", "execution_time": "1 s"}]),
+            "trajectory[0].execution_time is '1 s', not a number",
+        ),
         (one(trajectory=[{"response": []}]), "trajectory[0].response is [], not a text"),
         (one(trajectory=[{"query": []}]), "trajectory[0].query is empty"),
         (one(trajectory=[{"query": "S"}]), "trajectory[0].query is 'S', not a list"),

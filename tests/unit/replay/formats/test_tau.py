@@ -32,7 +32,9 @@ def test_a_conversation_waits_for_tools_and_for_people() -> None:
                 asks,
                 facts=Facts(finish="tool_calls", tools=(("find_flight", None),)),
             ),
-            Call(2, (asks, found), said("assistant", "HAT1?"), facts=Facts(Gap(WaitKind.TOOL), finish="stop")),
+            Call(
+                2, (asks, found), said("assistant", "HAT1?"), facts=Facts(Gap(WaitKind.TOOL), finish="stop")
+            ),
             Call(
                 4,
                 (said("assistant", "HAT1?"), said("user", "Yes.")),
@@ -66,9 +68,14 @@ def one(**changes: Any) -> dict[str, Any]:
         (one(traj=[{"content": "x"}]), "traj[0].role is missing"),
         (one(traj=[{"role": 3}]), "traj[0].role is 3, not a text"),
         (one(traj=[{"role": "user"}]), "traj[0].content is None, neither a text nor a list of parts"),
-        (one(traj=[{"role": "assistant", "content": ""}]), "traj[0].role is 'assistant', but no answer can come first"),
-        (one(traj=[said("user", ""), {"role": "assistant", "content": "", "tool_calls": {}}]),
-         "traj[1].tool_calls is {}, not a list"),
+        (
+            one(traj=[{"role": "assistant", "content": ""}]),
+            "traj[0].role is 'assistant', but no answer can come first",
+        ),
+        (
+            one(traj=[said("user", ""), {"role": "assistant", "content": "", "tool_calls": {}}]),
+            "traj[1].tool_calls is {}, not a list",
+        ),
     ],
 )
 def test_a_wrong_field_is_named(tmp_path: Path, document: Any, wrong: str) -> None:
@@ -83,7 +90,14 @@ def test_in_a_list_the_session_is_named_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "accepted"),
-    [(one(), True), ([one()], True), ([], False), ({"traj": []}, False), ({"task_id": 1, "traj": 1}, False), ("x", False)],
+    [
+        (one(), True),
+        ([one()], True),
+        ([], False),
+        ({"traj": []}, False),
+        ({"task_id": 1, "traj": 1}, False),
+        ("x", False),
+    ],
 )
 def test_recognised_by_its_first_document(value: Any, accepted: bool) -> None:
     assert TauBenchReader().accepts(Document(value, Path("t"), 0)) is accepted

@@ -67,7 +67,10 @@ def changed(*way: Any, to: Any) -> list[Any]:
     [
         ([rounds()[0], 5], "line 2 is not an object"),
         (changed("input_tokens_total", to=None), "line 2: input_tokens_total is missing"),
-        (changed("input_tokens_total", to=1.5), "line 2: input_tokens_total is 1.5, not a whole number from 0 on"),
+        (
+            changed("input_tokens_total", to=1.5),
+            "line 2: input_tokens_total is 1.5, not a whole number from 0 on",
+        ),
         (changed("timing_events", to={}), "line 2: timing_events is {}, not a list"),
         (changed("timing_events", 0, "timestamp", to=None), "line 2: timing_events[0].timestamp is missing"),
         (
@@ -87,6 +90,8 @@ def test_a_wrong_field_is_named(tmp_path: Path, log: list[Any], wrong: str) -> N
     assert complaint(written(tmp_path, "t.jsonl", *log)) == f", {wrong}. Repair or remove it"
 
 
-@pytest.mark.parametrize(("value", "accepted"), [(rounds()[0], True), ({"session_id": "a"}, False), ([], False)])
+@pytest.mark.parametrize(
+    ("value", "accepted"), [(rounds()[0], True), ({"session_id": "a"}, False), ([], False)]
+)
 def test_recognised_by_its_first_document(value: Any, accepted: bool) -> None:
     assert TraceLabReader().accepts(Document(value, Path("t"), 1)) is accepted

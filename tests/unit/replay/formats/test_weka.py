@@ -27,9 +27,7 @@ def test_an_agent_and_its_sub_agents_are_sessions() -> None:
         "trace_7",
         (
             Call(0, blocks=(1, 2, 3, 4), facts=Facts(Gap(), 1.5, 17, 2, finish=TOOLS, model=OPUS)),
-            Call(
-                4, blocks=(5,), facts=Facts(Gap(WaitKind.TOOL, 2.5), 2.0, 21, 3, finish=END, model=OPUS)
-            ),
+            Call(4, blocks=(5,), facts=Facts(Gap(WaitKind.TOOL, 2.5), 2.0, 21, 3, finish=END, model=OPUS)),
             Call(5, blocks=(6,), facts=Facts(Gap(WaitKind.HUMAN, 94.0), None, 25, 100, model=OPUS)),
             Call(
                 1,
@@ -46,9 +44,7 @@ def test_an_agent_and_its_sub_agents_are_sessions() -> None:
         "trace_7/a1",
         (
             Call(0, blocks=(20, 21), facts=Facts(Gap(seconds=1.0), 1.0, 8, 1, finish=TOOLS, model=HAIKU)),
-            Call(
-                2, blocks=(22,), facts=Facts(Gap(WaitKind.TOOL, 1.0), 1.0, 12, 2, finish=END, model=HAIKU)
-            ),
+            Call(2, blocks=(22,), facts=Facts(Gap(WaitKind.TOOL, 1.0), 1.0, 12, 2, finish=END, model=HAIKU)),
         ),
         agent.place,
         block_tokens=4,
@@ -84,7 +80,10 @@ def changed(*way: Any, to: Any) -> Any:
         (changed("requests", 1, "t", to=-1.5), "requests[1].t is -1.5, earlier than the one before it (0.0)"),
         (changed("requests", 1, "t", to=float("nan")), "requests[1].t is nan, not a number"),
         (changed("requests", 1, "in", to="21"), "requests[1].in is '21', not a whole number from 0 on"),
-        (changed("requests", 1, "hash_ids", to=[1, 2]), "requests[1].hash_ids has 2 blocks, too few for 21 tokens"),
+        (
+            changed("requests", 1, "hash_ids", to=[1, 2]),
+            "requests[1].hash_ids has 2 blocks, too few for 21 tokens",
+        ),
         (
             changed("requests", 1, "hash_ids", to=[1, 2, 3, 4, "5"]),
             "requests[1].hash_ids holds something that is not a whole number",
@@ -101,7 +100,9 @@ def changed(*way: Any, to: Any) -> Any:
 )
 def test_a_wrong_field_is_named(tmp_path: Path, document: Any, wrong: str) -> None:
     good = changed("id", to=1)
-    assert complaint(written(tmp_path, "t.jsonl", good, document)) == f", line 2: {wrong}. Repair or remove it"
+    assert (
+        complaint(written(tmp_path, "t.jsonl", good, document)) == f", line 2: {wrong}. Repair or remove it"
+    )
 
 
 def test_ids_that_are_equal_everywhere_have_no_scope(tmp_path: Path) -> None:
