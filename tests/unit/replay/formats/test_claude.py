@@ -159,7 +159,7 @@ def changed(number: int, *way: Any, to: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("log", "wrong"),
     [
-        (lines()[:3] + [7], "line 4 is not an object"),
+        ([*lines()[:3], 7], "line 4 is not an object"),
         (
             changed(1, "timestamp", to="noon"),
             "line 2: timestamp is 'noon', not a time as 2026-01-31T12:00:00Z",
