@@ -73,7 +73,7 @@ class Clairvoyant:
             return None
         kept = on_device + room
         here = min(total, kept)
-        hit = min(here, call.reusable)
+        hit = min(total, call.reusable)  # what finds no place is read from the host, and stays there
         near = min(on_device, hit)
         found = Found(device=near, host=hit - near, why=self._stored.why(call, hit))
         self._future.started(call, now_ns + self._future.ends_after_ns(call, found))
