@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from agentcache.wire import CACHED, GENERATION, PARENT, SESSION, STATE, WORKER
+from agentcache.wire import CACHED, GENERATION, PARENT, SESSION, STATE, WHY, WORKER
 from tests.storm.gate import HOST
 from tests.storm.plant import OPERATORS_KEY, REOPEN_AFTER_S, TENANTS, Plant
 from tests.storm.truth import Close, Life, Shut, Truth
@@ -22,6 +22,7 @@ FINE = 200
 LET_GO = ("released", "unknown")
 FIRM = (*LET_GO, "restarted")
 LOST_OPENS = (0, 503)
+OPENED = ("open", "expired")
 LOST = (aiohttp.ClientError, TimeoutError, OSError)
 LIMIT_S = 60.0
 LIMIT = aiohttp.ClientTimeout(total=LIMIT_S)
@@ -33,7 +34,8 @@ DEAD_ROUTER = 0.05
 class Turn:
     """How a turn is made. `cut_after`: leave after so many bytes; `leave_s`: after so long.
 
-    `began` is set when the answer begins.
+    `began` is set when the answer begins. `words`: what it says, if not the session's history; `pinned`: the worker
+    that it asks for. `outlasts`: it surely ends after everything that is done to it.
     """
 
     tokens: int = 8
@@ -42,6 +44,22 @@ class Turn:
     fence: int = 0
     parent: str = ""
     began: asyncio.Event | None = None
+    words: tuple[int, ...] = ()
+    pinned: str = ""
+    outlasts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The end of a turn's answer. `state` and `why` are what was said of its session."""
+
+    status: int
+    whole: bool
+    state: str
+    why: str
+    worker: str
+    generation: int
+    cached: int
 
 
 SHORT = Turn()
@@ -65,20 +83,18 @@ class Agents:
             routers = [unit for unit in routers if unit.alive] or routers
         return f"http://{HOST}:{self.random.choice(routers).port}"
 
-    async def turn(self, session: str, turn: Turn = SHORT) -> None:
-        """One turn with the session's whole history."""
+    async def turn(self, session: str, turn: Turn = SHORT) -> Served | None:
+        """One turn with the session's whole history; None where no answer came."""
         known = self.truth.of(session)
         tenant, own = session.split("/")
-        prompt = _prompt(own, known.turns)
+        prompt = list(turn.words) or _prompt(own, known.turns)
         words = (tenant, tuple(prompt[:FIRST_PAGE]))
         self.truth.sent(words, len(prompt))
         body = {"prompt": prompt, "max_tokens": turn.tokens, "stream": True, "ignore_eos": True}
-        headers = _key(tenant) | {SESSION: own}
-        headers |= {GENERATION: str(turn.fence)} if turn.fence else {}
-        headers |= {PARENT: turn.parent} if turn.parent else {}
+        headers = _headers(tenant, own, turn)
         starts = {unit.name: unit.starts for unit in self.plant.workers}
         losses, closed_through = self.truth.losses, self.truth.closed_through(session)
-        shut = known.shut
+        shut, began_ms = known.shut, self.now_ms()
         try:
             url = f"{self.router()}/v1/completions"
             limit = aiohttp.ClientTimeout(total=turn.leave_s)
@@ -89,22 +105,26 @@ class Agents:
         except LOST:
             known.doubt = True
             self.truth.count("turn lost")
-            return
-        self._hit(session, words, len(prompt), int(answer.headers.get(CACHED, "0")))
-        if answer.status != FINE or not whole:
-            self.truth.count(f"turn {'left' if turn.cut_after else answer.status}")
-            return
-        self.truth.count(f"turn {answer.headers.get(STATE, '?')}")
-        worker, generation = answer.headers.get(WORKER, ""), int(answer.headers.get(GENERATION, "0"))
-        if turn.fence and generation != turn.fence:
-            self.truth.fault(f"{session}: served under {generation}, fenced to {turn.fence}")
-        if answer.headers.get(STATE) in ("open", "expired"):
-            if generation <= closed_through:
+            return None
+        served = _served(answer, whole)
+        self._hit(session, words, len(prompt), served.cached)
+        if served.status != FINE or not whole:
+            self.truth.count(f"turn {'left' if turn.cut_after else served.status}")
+            return served
+        self.truth.count(f"turn {served.state}")
+        if turn.fence and served.generation != turn.fence:
+            self.truth.fault(f"{session}: served under {served.generation}, fenced to {turn.fence}")
+        if served.state in OPENED:
+            if served.generation <= closed_through:
                 self.truth.fault(
-                    f"{session}: served as open under {generation}, closed through {closed_through}"
+                    f"{session}: served as open under {served.generation}, closed through {closed_through}"
                 )
             self._was_open(session, shut)
-            known.ended_well(Life(worker, starts.get(worker, 0), losses, self.now_ms()), generation)
+            used_ms = self.now_ms() if turn.outlasts else began_ms
+            life = Life(served.worker, starts.get(served.worker, 0), losses, used_ms)
+            known.ended_well(life, served.generation)
+            known.turns += not turn.words
+        return served
 
     def _was_open(self, session: str, shut: Shut | None) -> None:
         """A session that was closed a moment before a turn began is opened by those that say so only."""
@@ -130,8 +150,8 @@ class Agents:
         if cached > most:
             self.truth.fault(f"{session}: {cached} tokens were cached, of which its tenant has sent {most}")
 
-    async def open(self, session: str, parent: str = "", fence: bool = False) -> None:
-        """An explicit open; a generation never comes twice."""
+    async def open(self, session: str, parent: str = "", fence: bool = False) -> int:
+        """An explicit open, and its status; a generation never comes twice."""
         known = self.truth.of(session)
         tenant, own = session.split("/")
         closed_through = self.truth.closed_through(session)
@@ -151,6 +171,7 @@ class Agents:
                 known.registered = None
             if parent and said["created"]:
                 await self._adopted(session, parent, generation)
+        return status
 
     async def _adopted(self, session: str, parent: str, generation: int) -> None:
         """Note whose child a session is, as it is shown."""
@@ -162,8 +183,13 @@ class Agents:
             known.parent, known.child_generation = f"{tenant}/{parent}", generation
             known.child_losses = losses
 
-    async def close(self, session: str, fence: int = 0) -> None:
-        """A close; what it says is taken at its word, and now and then looked at."""
+    async def preview(self, session: str) -> tuple[int, dict[str, Any]]:
+        """What a close would let go of: status and body."""
+        tenant, own = session.split("/")
+        return await self._call(tenant, "DELETE", f"/v1/sessions/{own}?mode=preview", None)
+
+    async def close(self, session: str, fence: int = 0) -> tuple[int, dict[str, Any]]:
+        """A close: status and body. What it says is taken at its word, and now and then looked at."""
         known = self.truth.of(session)
         tenant, own = session.split("/")
         query = f"?generation={fence}" if fence else ""
@@ -184,6 +210,7 @@ class Agents:
             for child, through in children.items():
                 self.truth.count("child closed")
                 self.truth.of(child).closed(Close(through, False, *at[1:], session))
+        return status, said
 
     async def _closed(self, tenant: str, one: dict[str, Any], at: tuple[int, int, int]) -> None:
         """One session of a close, and what each of its holders said. `at`: when the close began."""
@@ -277,6 +304,25 @@ class Agents:
 def _key(tenant: str) -> dict[str, str]:
     """The header that says who asks; "" is the operator."""
     return {"authorization": f"Bearer {TENANTS[tenant] if tenant else OPERATORS_KEY}"}
+
+
+def _headers(tenant: str, own: str, turn: Turn) -> dict[str, str]:
+    """What a turn says beside its body."""
+    said = {GENERATION: str(turn.fence or ""), PARENT: turn.parent, WORKER: turn.pinned}
+    return _key(tenant) | {SESSION: own} | {name: value for name, value in said.items() if value}
+
+
+def _served(answer: aiohttp.ClientResponse, whole: bool) -> Served:
+    said = answer.headers
+    return Served(
+        answer.status,
+        whole,
+        said.get(STATE, "?"),
+        said.get(WHY, ""),
+        said.get(WORKER, ""),
+        int(said.get(GENERATION, "0")),
+        int(said.get(CACHED, "0")),
+    )
 
 
 def _prompt(session: str, turns: int) -> list[int]:

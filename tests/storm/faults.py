@@ -12,7 +12,7 @@ from agentcache.errors import CacheError
 from agentcache.wire import TagSigner
 from tests.storm.agents import Agents, Turn
 from tests.storm.gate import Gate, spawn
-from tests.storm.plant import LONG_S, TENANTS, TTL_S, Plant, moment
+from tests.storm.plant import ALONE, LONG_S, TENANTS, TTL_S, Plant, moment
 from tests.storm.truth import Truth
 from tests.storm.verdict import Flights
 
@@ -37,20 +37,20 @@ class Faults:
     truth: Truth
     flights: Flights
     random: random.Random
-    calls: set[asyncio.Task[None]] = field(default_factory=set)
+    calls: set[asyncio.Task[object]] = field(default_factory=set)
 
     def session(self) -> str:
         number = self.random.randrange(2 * SESSIONS + PRIVATE)
         if number < PRIVATE:
-            return f"{OWNER}/p{number}"
+            return f"{OWNER}/{ALONE}{number}"
         return f"{(OWNER, STRANGER)[number % 2]}/s{(number - PRIVATE) // 2}"
 
-    def turn_of(self, session: str, tokens: int = 0) -> Coroutine[object, object, None]:
+    def turn_of(self, session: str, tokens: int = 0) -> Coroutine[object, object, object]:
         """A turn; one in five takes long enough for something to happen to it."""
         drawn = self.random.randrange(4, 16) if self.random.random() < 0.8 else self.random.randrange(60, 200)
         return self.agents.turn(session, Turn(tokens=tokens or drawn))
 
-    async def call(self, work: Coroutine[object, object, None]) -> None:
+    async def call(self, work: Coroutine[object, object, object]) -> None:
         """Start an agent's call and go on; wait only while too many run."""
         spawn(self.calls, work)
         if len(self.calls) > BUSY:
@@ -118,7 +118,7 @@ class Faults:
         await self.call(self.agents.look(self.session()))
 
     async def trespass(self) -> None:
-        own = f"p{self.random.randrange(PRIVATE)}"
+        own = f"{ALONE}{self.random.randrange(PRIVATE)}"
         fence = self.truth.of(f"{OWNER}/{own}").last_generation
         await self.call(self.agents.trespass(STRANGER, own, fence))
 
@@ -238,7 +238,7 @@ class Faults:
     async def idle_race(self) -> None:
         """Time passes while a turn runs, and another one comes."""
         session, began = self.session(), asyncio.Event()
-        await self.call(self.agents.turn(session, Turn(tokens=150, began=began)))
+        await self.call(self.agents.turn(session, Turn(tokens=400, began=began, outlasts=True)))
         await _begun(began)
         await self.idle()
         await self.call(self.turn_of(session))

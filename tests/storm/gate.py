@@ -148,7 +148,7 @@ class Gate:
         passage.request.clear()
 
 
-def spawn(tasks: set[asyncio.Task[None]], work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+def spawn(tasks: set[asyncio.Task[object]], work: Coroutine[object, object, object]) -> asyncio.Task[object]:
     """Start a task that is kept until it is done."""
     task = asyncio.get_running_loop().create_task(work)
     tasks.add(task)

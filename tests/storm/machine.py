@@ -4,7 +4,7 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from agentcache.store.connect import connect
 from tests.storm.agents import Agents
 from tests.storm.faults import OF_THE_STORE, WEIGHTS, Faults
 from tests.storm.plant import TTL_S, Plant, build, listening, moment
+from tests.storm.rest import Look, Rest, draw
 from tests.storm.truth import Truth
 from tests.storm.verdict import Flights, Verdict
 
@@ -26,6 +27,8 @@ QUIET_S = 60.0
 SETTLED_S = 30.0
 """Well below what a worker waits before it offers all that it has: nothing that this finds counts as put right."""
 LOOK_S = 0.1
+LOOKED_AT = 3
+"""So many sessions are looked at one by one in each rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ async def _run(storm: Faults, faults: int, tell: Callable[[str], None]) -> Ran:
     began, counts = time.monotonic(), storm.truth.counts
     drawn: dict[str, int] = {}
     await _all_listen(storm.plant)
-    wrongs = await _quiet(storm)
+    wrongs = await _quiet(storm, ())
     number = checks = 0
     while number < faults and not wrongs:
         weights = WEIGHTS | (OF_THE_STORE if storm.random.random() < STORMY else {})
@@ -69,7 +72,7 @@ async def _run(storm: Faults, faults: int, tell: Callable[[str], None]) -> Ran:
             await getattr(storm, name)()
             await moment(storm.random.uniform(0, 0.03))
             number += 1
-        wrongs = await _quiet(storm)
+        wrongs = await _quiet(storm, [draw(storm.random, storm.session()) for _ in range(LOOKED_AT)])
         checks += 1
         tell(f"{number} faults, {time.monotonic() - began:.0f} s, {counts}")
     logs = storm.plant.logs() if wrongs else ()
@@ -82,7 +85,7 @@ async def _all_listen(plant: Plant) -> None:
             raise RuntimeError("\n".join([f"{unit.name} does not listen", *plant.logs()]))
 
 
-async def _quiet(storm: Faults) -> list[str]:
+async def _quiet(storm: Faults, looks: Sequence[Look]) -> list[str]:
     """End every fault, let all calls end, and look until nothing is wrong or it has been too long."""
     plant = storm.plant
     plant.go_on()
@@ -96,7 +99,11 @@ async def _quiet(storm: Faults) -> list[str]:
             return [f"{len(left)} calls have not ended {QUIET_S:.0f} s after the last fault"]
     store = await connect(f"unix://{plant.socket}", StoreRules(ttl_s=TTL_S), now_ms=_now(plant))
     try:
-        return await _settled(Verdict(plant, storm.truth, store, storm.agents, storm.flights))
+        verdict = Verdict(plant, storm.truth, store, storm.agents, storm.flights)
+        wrongs = await _settled(verdict)
+        for look in looks:
+            wrongs = wrongs or await Rest(plant, storm.truth, storm.agents, store).look(look)
+        return wrongs or (await _settled(verdict) if looks else [])
     finally:
         await store.aclose()
 

@@ -48,6 +48,8 @@ TTL_S = 40.0
 LONG_S = 600.0
 REOPEN_AFTER_S = 5.0
 TENANTS = {"acme": "key-of-acme-alone", "blue": "key-of-blue-alone"}
+ALONE = "p"
+"""Ids that begin so are the first tenant's alone."""
 OPERATORS_KEY = "key-of-the-operator"
 PRELOAD = [
     "agentcache.worker.serve",

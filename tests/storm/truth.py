@@ -11,13 +11,14 @@ Words = tuple[str, tuple[int, ...]]
 class Life:
     """One life of a worker, and of the store's data: what happened in another one proves nothing now.
 
-    `at_ms`: when it was told, on the store's clock.
+    `used_ms`: when the session was surely in use, on the store's clock: when the turn began, as time may have jumped
+    between its end and the moment when that was read.
     """
 
     worker: str
     starts: int
     losses: int
-    at_ms: int
+    used_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,6 @@ class Known:
 
     def ended_well(self, life: Life, generation: int) -> None:
         """A turn of an open session ended whole, on this worker."""
-        self.turns += 1
         self.last_generation = max(self.last_generation, generation)
         self.registered, self.registered_generation, self.doubt = life, generation, False
 

@@ -61,6 +61,9 @@ class Verdict:
         for worker, sessions in held.items():
             for session, (_, generation) in sessions.items():
                 found += _may_hold(worker, session, generation, records)
+                through = self.truth.closed_through(session)
+                if generation <= through:
+                    found.append(f"{worker} has {session} under {generation}, closed through {through}")
         for session, known in self.truth.sessions.items():
             record = records.get(session)
             found += self._is_there(session, known.registered, known.registered_generation, record, held)
@@ -90,8 +93,11 @@ class Verdict:
             return []
         if record is None:
             ended = known.uncertain or life.losses != self.truth.losses or known.was_closed(generation)
-            ended = ended or self.agents.now_ms() - life.at_ms > TTL_S * 500  # it may be idle by now
-            return [] if ended else [f"{session} is gone, whose last turn ended under {generation}"]
+            ended = ended or self.agents.now_ms() - life.used_ms > TTL_S * 500  # it may be idle by now
+            if not ended:
+                return [f"{session} is gone, whose last turn ended under {generation}"]
+            known.registered = None
+            return []
         unit = self.plant.worker(life.worker)
         same = (record.state, record.generation, record.worker) == (OPEN, generation, life.worker)
         lives = (unit.starts, self.truth.losses) == (life.starts, life.losses)
