@@ -25,7 +25,7 @@ from agentcache.replay.lab.selecting import Selection
 from agentcache.replay.lab.serving import Machine, Turns
 from agentcache.replay.lab.shown import show
 from agentcache.replay.lab.table import Plan, Row, run_table
-from agentcache.replay.paged import Workload, page
+from agentcache.replay.paged import Workload
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import open_trace
 from agentcache.replay.synth import synthesize
@@ -70,7 +70,7 @@ def _workloads(options: argparse.Namespace, console: Console) -> dict[str, Workl
         traces = {name: open_trace(path).sessions() for name, path in options.trace}
     workloads = {}
     for name, sessions in traces.items():
-        workloads[name] = workload = page(selection.choose(sessions), encode)
+        workloads[name] = workload = selection.page(sessions, encode)
         if not workload.sessions:
             raise CacheError(
                 Kind.BAD_TRACE, f"no session of {name} is left; raise --longest-tokens or --longest-h"

@@ -102,23 +102,29 @@ class Workload:
         return sum(session.peak_pages for session in self.sessions) / len(self.sessions)
 
 
-def page(sessions: Iterable[Session], encode: Encode, page_tokens: int = PAGE_TOKENS) -> Workload:
-    """Cut the sessions of a trace into pages; sessions without calls are left out.
+def page(
+    sessions: Iterable[Session],
+    encode: Encode,
+    page_tokens: int = PAGE_TOKENS,
+    fits: Callable[[Sequence[PagedCall]], bool] = bool,
+) -> Workload:
+    """Cut the sessions of a trace into pages; those without calls, that do not fit, and their children are left out.
 
     Cost  O(pages of all prompts) and the encoding of every message once
     """
     numbers = _Numbers()
     paged: list[PagedSession] = []
-    at: dict[str, int] = {}
+    at: dict[str, int] = {"": -1}
     for session in sessions:
-        if not session.calls:
+        among, index = session.among, len(paged)
+        calls = _Paging(session, encode, page_tokens, numbers).calls(index) if session.calls else ()
+        if not calls or among.parent not in at or not fits(calls):
             continue
-        index, among = len(paged), session.among
         at[session.name] = index
-        calls = _Paging(session, encode, page_tokens, numbers).calls(index)
-        parent = at.get(among.parent, -1) if among.parent else -1
         paged.append(
-            PagedSession(index, session.name, calls, parent, among.after_call, among.start_s, among.group)
+            PagedSession(
+                index, session.name, calls, at[among.parent], among.after_call, among.start_s, among.group
+            )
         )
     return Workload(tuple(paged), np.array(numbers.before, dtype=np.int32), page_tokens)
 

@@ -17,7 +17,7 @@ from agentcache.replay.lab.selecting import Selection
 from agentcache.replay.lab.serving import Machine, Turns
 from agentcache.replay.lab.shown import show
 from agentcache.replay.lab.table import Arm, Plan, Row, run_table
-from agentcache.replay.paged import Workload, page
+from agentcache.replay.paged import Workload
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import open_trace
 
@@ -74,7 +74,7 @@ def replay_in_lab(path: Path, options: LabOptions) -> int:
 def load_workload(path: Path, options: LabOptions) -> Workload:
     """The sessions of a trace that the options choose. Errors: BAD_TRACE, also where none is left."""
     selection = Selection(options.longest_tokens, options.longest_h, options.sessions)
-    workload = page(selection.choose(open_trace(path).sessions()), load_tokenizer().encode)
+    workload = selection.page(open_trace(path).sessions(), load_tokenizer().encode)
     if not workload.sessions:
         raise CacheError(
             Kind.BAD_TRACE,

@@ -1,15 +1,15 @@
 """Which sessions of a trace a table is made of."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
+from agentcache.replay.paged import Encode, PagedCall, Workload, page
 from agentcache.replay.trace import Session
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Units: tokens of the longest prompt, hours from the first call to the end of the last, sessions.
+    """Units: tokens of the longest prompt, hours from the first call to the end of the last, sessions; None: all.
 
     A child is replayed with its parent: it is left out where the parent is.
     """
@@ -18,20 +18,16 @@ class Selection:
     longest_h: float = 6.0
     sessions: int | None = None
 
-    def choose(self, sessions: Iterable[Session]) -> Iterator[Session]:
-        """Those that fit, the first so many; lazily."""
-        return islice(self._fitting(sessions), self.sessions)
+    def page(self, sessions: Iterable[Session], encode: Encode) -> Workload:
+        """Those that fit, the first so many; no more are read."""
+        return page(self._first(sessions), encode, fits=self._fits)
 
-    def _fitting(self, sessions: Iterable[Session]) -> Iterator[Session]:
-        left_out: set[str] = set()
-        for session in sessions:
-            if session.among.parent in left_out or not self._fits(session):
-                left_out.add(session.name)
-            else:
-                yield session
+    def _first(self, sessions: Iterable[Session]) -> Iterator[Session]:
+        for number, session in enumerate(sessions, 1):
+            yield session
+            if number == self.sessions:
+                return
 
-    def _fits(self, session: Session) -> bool:
-        facts = [call.facts for call in session.calls]
-        hours = sum((one.gap.seconds or 0.0) + (one.api_s or 0.0) for one in facts) / 3600
-        longest = max((one.prompt_tokens for one in facts), default=0)
-        return longest <= self.longest_tokens and hours <= self.longest_h
+    def _fits(self, calls: Sequence[PagedCall]) -> bool:
+        hours = sum((call.gap_s or 0.0) + (call.facts.api_s or 0.0) for call in calls) / 3600
+        return max(call.prompt_tokens for call in calls) <= self.longest_tokens and hours <= self.longest_h

@@ -135,3 +135,9 @@ def test_children_are_linked_by_the_index_of_their_parent_and_empty_sessions_lef
     assert workload.calls == 2
     assert workload.prompt_tokens == 10
     assert workload.mean_peak_pages == 1
+
+
+def test_a_session_without_its_parent_is_left_out() -> None:
+    call = Call(0, blocks=(1,), facts=Facts(prompt_tokens=5))
+    orphan = Session("child", (call,), "here", PAGE, among=Place("absent"))
+    assert page([orphan], encode, PAGE).sessions == ()
