@@ -16,6 +16,7 @@ from agentcache import wire
 from agentcache.errors import CacheError, Kind
 from agentcache.router.context import Router
 from agentcache.router.holders import Holders
+from agentcache.router.pausing import Pausing
 from agentcache.router.session_json import closed_json, opened_json, preview_json, record_json, view_json
 from agentcache.router.tenants import Tenant
 from agentcache.store.api import (
@@ -72,6 +73,7 @@ class SessionsApi:
     def __init__(self, router: Router) -> None:
         self._router = router
         self._holders = Holders(router.fleet.find, router.upstream.get, router.signer.bearer)
+        self._pausing = Pausing(router.fleet.find, router.upstream.post, router.signer.bearer)
 
     def routes(self) -> list[BaseRoute]:
         both = ["GET", "POST"]
@@ -240,7 +242,8 @@ class SessionsApi:
         self, request: Request, fields: Fields, kind: NoteKind, pause: Pause = NO_PAUSE
     ) -> Response:
         ref, fence = _path_ref(self._tenant(request), request), fence_in(request, fields)
-        record = await self._router.store.note(ref, Note(kind, fence, pause.tool, pause.expected_s))
+        note = Note(kind, fence, pause.tool, pause.expected_s)
+        record = await self._router.store.note(ref, note)
         if record.state == SessionState.CLOSED:
             raise CacheError(
                 Kind.SESSION_CLOSED, "the session is closed; open it again with POST /v1/sessions"
@@ -249,6 +252,7 @@ class SessionsApi:
             raise _unknown()
         if fence not in (None, record.generation):
             raise _stale(record.generation)
+        await self._pausing.tell(record, note)
         return json_response(200, record_json(record))
 
     async def _known(self, ref: SessionRef) -> SessionRecord:

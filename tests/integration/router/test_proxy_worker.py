@@ -14,7 +14,9 @@ import pytest
 
 from agentcache import wire
 from agentcache.engine.engine import Engine
+from agentcache.ids import scoped
 from agentcache.store.api import SessionRef
+from agentcache.types import SessionId
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
 from agentcache.worker.link import RouterLink
@@ -25,6 +27,7 @@ from tests.serving import no_references, nothing_left, own_worker, save_tiny_che
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
 S = SessionRef("default", "s")
+OWN = SessionId("s")
 WORDS = "the parser gets bytes where it wants text, and the tests say so; " * 8
 ENDLESS: dict[str, Any] = {"prompt": [5] * 8, "max_tokens": 4000, "ignore_eos": True, "stream": True}
 LIMIT_S = 0.2
@@ -39,8 +42,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def house(checkpoint: Path, **changes: Any) -> AsyncIterator[tuple[Routed, Worker]]:
     """A router with one real worker, linked to the same store."""
     async with own_worker(checkpoint, **changes) as worker, routing() as routed:
-        worker.gate = TagGate(SIGNER, "w1", now_ms)
+        worker.gate = gate = TagGate(SIGNER, "w1", now_ms)
         async with serving(create_app(worker)) as url:
+            gate._bearer = SIGNER.bearer("w1", url).encode()  # the port is known only now
             link = RouterLink(routed.store, card("w1", url), worker.thread, worker.clock, Pace(0.1))
             await link.start()
             try:
@@ -106,6 +110,26 @@ async def test_a_worker_that_has_started_anew_is_asked_again_with_a_tag_of_its_o
         await routed.store.register(msgspec.structs.replace(entry.card, incarnation="anew"))
         answer = await routed.post(body={"prompt": [7] * 70, "max_tokens": 2})
     assert answer.status_code == 200
+
+
+async def test_what_clients_say_of_their_return_reaches_the_order_of_eviction(checkpoint: Path) -> None:
+    """With a request, counted from its turn's end; by a pause, from then; and until it is taken back."""
+    async with house(checkpoint) as (routed, worker):
+
+        async def hint_s() -> float:
+            waits = await worker.thread.call(
+                lambda engine: engine.cache._sessions.wait(scoped("default", OWN))
+            )
+            return (waits.hint_ns or 0) / 1e9
+
+        body = {"prompt": [7] * 70, "max_tokens": 2}
+        answer = await routed.post(body=body, x_session_id=OWN, x_agentcache_expected_s="12.5")
+        assert (answer.status_code, await hint_s()) == (200, 12.5)
+        path = f"/v1/sessions/{OWN}"
+        assert (await routed.http.post(f"{path}/pause", json={"expected_s": 40})).status_code == 200
+        assert 40 <= await hint_s() < 56
+        assert (await routed.http.post(f"{path}/resume")).status_code == 200
+        assert await hint_s() == 0
 
 
 async def test_a_client_that_leaves_frees_the_engine_and_the_session(checkpoint: Path) -> None:
