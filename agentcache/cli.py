@@ -82,7 +82,9 @@ POLICIES = ("lru", "session", "ert", "unbounded")
     "--capacity", "capacities", multiple=True, type=FRACTION, help="lab: room on the device  [4 and 12]"
 )
 @click.option("--host", type=FRACTION, help="lab: room on the host  [default: no host tier]")
-@click.option("--live", type=FRACTION, help="lab: sessions live on the average  [40; 20 with --queue]")
+@click.option(
+    "--live", type=click.FloatRange(min=0), help="lab: sessions live on the average; 0: as recorded"
+)
 @click.option(
     "--queue", is_flag=True, default=None, help="lab: one prefill at a time, within the room there is"
 )

@@ -87,7 +87,7 @@ def _workloads(options: argparse.Namespace, console: Console) -> dict[str, Workl
 def _plan(options: argparse.Namespace, names: Sequence[str]) -> Plan:
     seeds = options.seeds or (FULL_SEEDS if options.full else SEEDS)
     rooms = options.capacity or (FULL_ROOMS if options.full else ROOMS)
-    any_policy, live = Policy.LRU, options.live or LIVE
+    any_policy, live = Policy.LRU, LIVE if options.live is None else options.live
     cells = [Cell(any_policy, room, live=live) for room in rooms]
     if options.full:
         cells += [Cell(any_policy, device, host, live=live) for device, host in HOSTS]
@@ -117,7 +117,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--capacity", type=float, nargs="+", help="rooms on the device, in mean session peaks"
     )
-    parser.add_argument("--live", type=float, help="sessions that are live on the average, without a queue")
+    parser.add_argument(
+        "--live", type=float, help="sessions live on the average, without a queue; 0: as recorded"
+    )
     parser.add_argument("--seeds", type=int, help="how often, with other starts of the sessions")
     parser.add_argument("--sessions", type=int, help="the first N sessions of each trace")
     parser.add_argument(

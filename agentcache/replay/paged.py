@@ -89,6 +89,12 @@ class Workload:
     page_tokens: int = PAGE_TOKENS
 
     @property
+    def requests(self) -> bool:
+        """Whether this is a stream of single requests at recorded times: nobody waits for an answer to go on."""
+        alone = (len(session.calls) == 1 and session.start_s is not None for session in self.sessions)
+        return all(alone)
+
+    @property
     def calls(self) -> int:
         return sum(len(session.calls) for session in self.sessions)
 
@@ -162,7 +168,7 @@ class _Paging:
         self._numbers = numbers
 
     def calls(self, index: int) -> tuple[PagedCall, ...]:
-        grown = list(self._in_blocks() if self._session.block_tokens else self._in_tokens())
+        grown = list(self._grown())
         paged = []
         for turn, (call, (prompt, tokens, answered)) in enumerate(
             zip(self._session.calls, grown, strict=True)
@@ -193,6 +199,20 @@ class _Paging:
         if after[: len(prompt)] == prompt:
             return after[len(prompt) : len(prompt) + filled]
         return self._numbers.of_its_own(prompt[-1] if prompt else ROOT, filled)
+
+    def _grown(self) -> Iterable[tuple[list[int], int, int]]:
+        """The pages of every prompt, its tokens, and those of its answer where a tokenizer made them (or 0)."""
+        if self._session.block_tokens:
+            return self._in_blocks()
+        if any(call.added for call in self._session.calls):
+            return self._in_tokens()
+        return self._unsaid()
+
+    def _unsaid(self) -> Iterable[tuple[list[int], int, int]]:
+        """Prompts of which nothing is known but their length are like nobody else's."""
+        for call in self._session.calls:
+            tokens = call.facts.prompt_tokens
+            yield self._numbers.of_its_own(ROOT, tokens // self._page), tokens, 0
 
     def _in_blocks(self) -> Iterable[tuple[list[int], int, int]]:
         """Pages of whole blocks; a block is cut into as many pages as it has."""

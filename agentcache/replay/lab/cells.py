@@ -37,7 +37,7 @@ class Hints(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Units: `device` and `host` in mean session peaks; `live` sessions are live on the average.
+    """Units: `device` and `host` in mean session peaks; `live` sessions are live on the average, 0: as recorded.
 
     `closes`: clients say when a session is over. `sigma`: the standard deviation of noisy hints, in natural logarithm.
     `supersedes`: clients say that a prompt leaves its path.

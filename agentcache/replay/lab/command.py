@@ -26,12 +26,14 @@ LIVE = 40.0
 
 @dataclass(frozen=True, slots=True)
 class LabOptions:
-    """What is replayed how. Empty `live`: 40, or 20 with a queue; `sigma` > 0: hints that are off by so much."""
+    """What is replayed how. `live` sessions live on the average; None: 40 (20 with a queue), or as recorded where the
+    trace is a stream of single requests; 0: as recorded.
+    """
 
     policies: Sequence[str] = ("lru", "session", "ert")
     capacities: Sequence[float] = (4.0, 12.0)
     host: float = 0.0
-    live: float = 0.0
+    live: float | None = None
     queue: bool = False
     scheduler: str = Turns.FCFS.value
     close: bool = True
@@ -49,7 +51,7 @@ def replay_in_lab(path: Path, options: LabOptions) -> int:
     console = Console(stderr=True)
     workload = load_workload(path, options)
     told(path.name, workload, console)
-    plan = _plan(path.name, options)
+    plan = _plan(path.name, workload, options)
     with steps("replays", plan.replays, console, SystemClock(), "replays") as shown:
         rows = list(run_table(plan, {path.name: workload}, shown.advance, options.processes))
     missed = _worst(workload, rows)
@@ -92,9 +94,10 @@ def told(name: str, workload: Workload, console: Console) -> None:
     )
 
 
-def _plan(name: str, options: LabOptions) -> Plan:
+def _plan(name: str, workload: Workload, options: LabOptions) -> Plan:
     machine = Machine(queue=options.queue, turns=Turns(options.scheduler))
-    live = options.live or (LIVE / 2 if options.queue else LIVE)
+    usual = 0.0 if workload.requests else LIVE / 2 if options.queue else LIVE
+    live = usual if options.live is None else options.live
     conditions = [
         Cell(Policy.LRU, room, options.host, live=live, machine=machine) for room in options.capacities
     ]

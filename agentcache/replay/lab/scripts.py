@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cached import Tells
 from agentcache.replay.lab.cells import Cell, Hints
 from agentcache.replay.lab.serving import NANOSECONDS, Machine
@@ -48,9 +49,21 @@ def draw_script(workload: Workload, cell: Cell, seed: int) -> Script:
         for session in workload.sessions
     ]
     roots = [session for session in workload.sessions if session.parent < 0]
+    if not cell.live:
+        return Script(workload, _recorded_ns(roots), gaps_ns, cell.closes)
     busy_s = sum(_busy_s(session, gaps_ns[session.index], cell.machine) for session in workload.sessions)
     starts_ns = {root.index: int(chance.uniform(0, busy_s / cell.live) * NANOSECONDS) for root in roots}
     return Script(workload, starts_ns, gaps_ns, cell.closes)
+
+
+def _recorded_ns(roots: Sequence[PagedSession]) -> dict[int, int]:
+    """Starts as the trace tells them, from its first on. Errors: BAD_REQUEST where it does not."""
+    known = {root.index: root.start_s for root in roots if root.start_s is not None}
+    if len(known) < len(roots):
+        said = "this trace does not tell when its sessions began; say how many are live on the average"
+        raise CacheError(Kind.BAD_REQUEST, said, sessions=len(roots), told=len(known))
+    first = min(known.values())
+    return {index: int((start_s - first) * NANOSECONDS) for index, start_s in known.items()}
 
 
 def draw_tells(script: Script, cell: Cell, seed: int) -> Tells:

@@ -28,7 +28,8 @@ def conditions(cell: Cell) -> str:
     """What a table's columns have in common."""
     queue = f"one prefill at a time, {cell.machine.turns.value}" if cell.machine.queue else "no queue"
     tiers = "device and host" if cell.host else "device"
-    return f"{tiers}, {queue}, {cell.live:g} sessions live"
+    starts = f"{cell.live:g} sessions live" if cell.live else "sessions begin as recorded"
+    return f"{tiers}, {queue}, {starts}"
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:

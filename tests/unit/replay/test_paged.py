@@ -141,3 +141,17 @@ def test_a_session_without_its_parent_is_left_out() -> None:
     call = Call(0, blocks=(1,), facts=Facts(prompt_tokens=5))
     orphan = Session("child", (call,), "here", PAGE, among=Place("absent"))
     assert page([orphan], encode, PAGE).sessions == ()
+
+
+def test_a_request_of_which_only_the_length_is_known_shares_nothing() -> None:
+    request = Call(0, facts=Facts(prompt_tokens=9))
+    stream = [Session(name, (request,), "here", among=Place(start_s=1.0)) for name in "ab"]
+    workload = page(stream, encode, PAGE)
+    one, other = (session.calls[0].prompt for session in workload.sessions)
+    assert (len(one), len(other)) == (2, 2)
+    assert one[0] != other[0]
+    assert workload.requests
+
+
+def test_sessions_that_go_on_are_no_stream_of_requests() -> None:
+    assert not page([blocks((0, [1], 4), (1, [2], 8))], encode, PAGE).requests

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 
+from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Hints, Policy
 from agentcache.replay.lab.scripts import draw_script, draw_tells
 from agentcache.replay.lab.serving import NANOSECONDS, Machine
@@ -107,3 +108,18 @@ def test_the_last_call_gives_nothing_away(
     workload = paged(session("s", *gaps, finish=finish))
     tells = draw_tells(draw_script(workload, CELL, 1), CELL, 1)
     assert tells(workload.sessions[0].calls[-1]).kind is kind
+
+
+def test_sessions_may_begin_as_recorded() -> None:
+    late, early = (
+        replace(session(name, (WaitKind.UNKNOWN, 1.0)), among=Place(start_s=start))
+        for name, start in (("late", 107.5), ("early", 100.0))
+    )
+    script = draw_script(paged(late, early), replace(CELL, live=0), 1)
+    assert script.starts_ns == {0: 7.5 * NANOSECONDS, 1: 0}
+
+
+def test_starts_that_were_not_recorded_must_be_drawn() -> None:
+    with pytest.raises(CacheError, match="how many are live") as refused:
+        draw_script(BUSY, replace(CELL, live=0), 1)
+    assert refused.value.kind is Kind.BAD_REQUEST
