@@ -69,6 +69,7 @@ def router(file: Path | None, forget_sessions: bool, **flags: Any) -> None:
 
 
 POLICIES = ("lru", "session", "ert", "unbounded")
+SCHEDULERS = ("fcfs", "longest_prefix", "least_uncached")
 
 
 @cli.command()
@@ -88,7 +89,7 @@ POLICIES = ("lru", "session", "ert", "unbounded")
 @click.option(
     "--queue", is_flag=True, default=None, help="lab: one prefill at a time, within the room there is"
 )
-@click.option("--scheduler", type=click.Choice(("fcfs", "least_uncached")), help="lab: who begins next")
+@click.option("--scheduler", type=click.Choice(SCHEDULERS), help="lab: who begins next")
 @click.option(
     "--close/--no-close", default=None, help="lab: clients close their sessions  [default: they do]"
 )

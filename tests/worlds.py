@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from agentcache.clock import ManualClock
-from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed, Served, Turns
+from agentcache.engine.scheduler import PrefillOrder
+from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed, Served
 from agentcache.replay.lab.world import Script, World
 from agentcache.replay.paged import PAGE_TOKENS, PagedCall, Workload, page
 from agentcache.replay.trace import Call, Facts, Place, Session
@@ -130,7 +131,7 @@ def random_machine(rng: random.Random) -> Machine:
         from_host=second / rng.randint(1, 2),
         decode=second / rng.randint(1, 20),
         queue=rng.random() < 0.6,
-        turns=rng.choice(list(Turns)),
+        turns=rng.choice(list(PrefillOrder)),
     )
 
 

@@ -18,11 +18,12 @@ from rich.console import Console
 
 from agentcache.bench.starting import start
 from agentcache.clock import SystemClock
+from agentcache.engine.scheduler import PrefillOrder
 from agentcache.engine.tokenizer import load_tokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Policy
 from agentcache.replay.lab.selecting import Selection
-from agentcache.replay.lab.serving import Machine, Turns
+from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.shown import show
 from agentcache.replay.lab.table import Plan, Row, run_table
 from agentcache.replay.paged import Workload
@@ -91,7 +92,7 @@ def _plan(options: argparse.Namespace, names: Sequence[str]) -> Plan:
     cells = [Cell(any_policy, room, live=live) for room in rooms]
     if options.full:
         cells += [Cell(any_policy, device, host, live=live) for device, host in HOSTS]
-        for turns in Turns:
+        for turns in PrefillOrder:
             queued = Machine(queue=True, turns=turns)
             cells += [Cell(any_policy, room, live=LIVE_QUEUED, machine=queued) for room in QUEUED_ROOMS]
     return Plan(dict.fromkeys(names, cells), seeds=range(1, seeds + 1))

@@ -8,13 +8,14 @@ from pathlib import Path
 from rich.console import Console
 
 from agentcache.clock import SystemClock
+from agentcache.engine.scheduler import PrefillOrder
 from agentcache.engine.tokenizer import load_tokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Hints, Policy
 from agentcache.replay.lab.missed import SessionMisses, missed_table, worst
 from agentcache.replay.lab.replaying import replay_calls
 from agentcache.replay.lab.selecting import Selection
-from agentcache.replay.lab.serving import Machine, Turns
+from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.shown import show
 from agentcache.replay.lab.table import Arm, Plan, Row, run_table
 from agentcache.replay.paged import Workload
@@ -35,7 +36,7 @@ class LabOptions:
     host: float = 0.0
     live: float | None = None
     queue: bool = False
-    scheduler: str = Turns.FCFS.value
+    scheduler: str = PrefillOrder.FCFS.value
     close: bool = True
     hints: str = Hints.NONE.value
     seeds: int = 3
@@ -95,7 +96,7 @@ def told(name: str, workload: Workload, console: Console) -> None:
 
 
 def _plan(name: str, workload: Workload, options: LabOptions) -> Plan:
-    machine = Machine(queue=options.queue, turns=Turns(options.scheduler))
+    machine = Machine(queue=options.queue, turns=PrefillOrder(options.scheduler))
     usual = 0.0 if workload.requests else LIVE / 2 if options.queue else LIVE
     live = usual if options.live is None else options.live
     conditions = [

@@ -10,16 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.paged import PagedCall
 
 NANOSECONDS = 1_000_000_000
-
-
-class Turns(StrEnum):
-    """Who begins next of those that wait."""
-
-    FCFS = "fcfs"
-    LEAST_UNCACHED = "least_uncached"  # cache-aware: the fewest tokens to compute, with a bound on waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +21,8 @@ class Machine:
     """How fast a worker is, in tokens a second.
 
     Without `queue` every prefill runs at once, as on a machine that is never the bottleneck; with it one runs after
-    the other, and a request begins only when its pages fit beside those of what is running.
+    the other, in the order of the engine's own queue, and a request begins only when its pages fit beside those of what
+    is running.
     """
 
     prefill: float = 10_000.0
@@ -35,7 +30,7 @@ class Machine:
     from_external: float = 40_000.0
     decode: float = 50.0
     queue: bool = False
-    turns: Turns = Turns.FCFS
+    turns: PrefillOrder = PrefillOrder.FCFS
 
     def first_token_ns(self, call: PagedCall, found: "Found", page_tokens: int) -> int:
         """From its start to its first token."""

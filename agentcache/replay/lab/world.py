@@ -6,16 +6,23 @@ nobody else. Equal runs are equal to the last bit.
 
 import heapq
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from agentcache.clock import ManualClock
-from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine, Replayed, Served, Turns
+from agentcache.engine.scheduler import Asked, PrefillOrder, WaitingQueue
+from agentcache.replay.lab.serving import Found, Machine, Replayed, Served
 from agentcache.replay.paged import PagedCall, PagedSession, Workload
+from agentcache.waits import Throughput
 
-PATIENCE = 16
-"""How often the oldest call may be passed over before it goes first, in a cache-aware queue."""
+ALL = sys.maxsize
+
+
+def _there(_: PagedCall) -> bool:
+    """Whatever a prompt has on lower tiers is loaded when it begins."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +70,15 @@ class World:
         self._clock = clock
         self._events: list[tuple[int, int, int, PagedCall]] = []
         self._order = itertools.count()
-        self._waiting: dict[tuple[int, int], tuple[PagedCall, int]] = {}
+        order = machine.turns if machine.queue else PrefillOrder.FCFS
+        rate = Throughput(
+            machine.prefill / script.workload.page_tokens
+        )  # what the queue counts here are pages
+        self._queue: WaitingQueue[PagedCall] = WaitingQueue(ALL, order, rate)
+        self._arrived_ns: dict[tuple[int, int], int] = {}
         self._running: dict[tuple[int, int], _Running] = {}
-        self._head: PagedCall | None = None
+        self._next: list[PagedCall] = []
         self._busy = False
-        self._passed = 0
         self._children = children(script.workload.sessions)
         self.replayed: list[Replayed] = []
 
@@ -91,46 +102,35 @@ class World:
 
     def _arrives(self, call: PagedCall, now_ns: int) -> None:
         self._served.arrive(call, now_ns)
-        self._waiting[_key(call)] = (call, now_ns)
+        self._arrived_ns[_key(call)] = now_ns
+        self._queue.push(f"{call.session} {call.turn}", call)
 
     def _begin(self, now_ns: int) -> None:
-        """Start what may start now."""
-        while self._waiting and not (self._machine.queue and self._busy):
-            call = self._next(now_ns)
+        """Start what may start now. One that was chosen and found no room stays the next one."""
+        while not (self._machine.queue and self._busy) and self._choose(now_ns):
+            (call,) = self._next
             must = not self._machine.queue or not self._running
             found = self._served.start(call, now_ns, must)
             if found is None:
-                self._head = call
                 return
-            self._head = None
-            _, arrived_ns = self._waiting.pop(_key(call))
+            self._next.clear()
             first_ns = now_ns + self._machine.first_token_ns(call, found, self._script.workload.page_tokens)
+            arrived_ns = self._arrived_ns.pop(_key(call))
             self._running[_key(call)] = _Running(call, arrived_ns, now_ns, first_ns, found)
             self._busy = self._machine.queue
             self._later(first_ns, _Event.COMPUTED, call)
 
-    def _next(self, now_ns: int) -> PagedCall:
-        """Who begins next: one that was chosen and found no room stays the next one."""
-        if self._head is not None:
-            return self._head
-        oldest = next(iter(self._waiting.values()))[0]
-        if not self._machine.queue or self._machine.turns is Turns.FCFS:
-            return oldest
-        wanted = {key: self._served.uncached(call) for key, (call, _) in self._waiting.items()}
-        order = sorted(self._waiting, key=wanted.__getitem__)
-        chosen = self._waiting[order[0]][0] if self._passed < PATIENCE else oldest
-        self._passed = 0 if chosen is oldest else self._passed + 1
-        self._tell(order, wanted, now_ns)
-        return chosen
+    def _choose(self, now_ns: int) -> bool:
+        """Whether there is a next one; the others hear when they will start."""
+        if not self._next and (chosen := self._queue.pop(self._look, _there)):
+            self._next.append(chosen)
+            if starts := list(self._queue.starts(now_ns)):
+                self._served.expects(starts, now_ns)
+        return bool(self._next)
 
-    def _tell(self, order: list[tuple[int, int]], wanted: dict[tuple[int, int], int], now_ns: int) -> None:
-        """When each will start: after those that come before it are computed."""
-        starts, at_ns = [], now_ns
-        page_ns = self._script.workload.page_tokens / self._machine.prefill * NANOSECONDS
-        for key in order:
-            starts.append((self._waiting[key][0], at_ns))
-            at_ns += int(wanted[key] * page_ns)
-        self._served.expects(starts, now_ns)
+    def _look(self, call: PagedCall) -> Asked:
+        uncached = self._served.uncached(call) * self._script.workload.page_tokens
+        return Asked(call.prompt_tokens, call.prompt_tokens - uncached)
 
     def _computed(self, call: PagedCall, now_ns: int) -> None:
         self._busy = False

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from agentcache.clock import ManualClock
+from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
-from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed, Turns, Why
+from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed, Why
 from agentcache.replay.lab.world import World
 from agentcache.replay.paged import PAGE_TOKENS, PagedCall, Workload
 from agentcache.tree.api import Order
@@ -97,7 +98,7 @@ def test_what_is_on_the_host_is_read_though_the_device_has_no_room_for_it() -> N
 
 def test_requests_in_a_cache_aware_queue_are_ranked_by_when_they_will_start() -> None:
     """Two sessions of equal age wait; the one that starts next keeps its pages."""
-    machine = Machine(prefill=PAGE_TOKENS, decode=PAGE_TOKENS, queue=True, turns=Turns.LEAST_UNCACHED)
+    machine = Machine(prefill=PAGE_TOKENS, decode=PAGE_TOKENS, queue=True, turns=PrefillOrder.LEAST_UNCACHED)
     near, far = [1, 2], [4, 5]
     paged = workload(
         [Says(near, spare=1), Says([*near, 3], spare=1)],

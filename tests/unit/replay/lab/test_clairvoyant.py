@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from agentcache.clock import ManualClock
+from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.clairvoyant import Clairvoyant
 from agentcache.replay.lab.naive import NaiveLru
-from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine, Turns
+from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine
 from agentcache.replay.lab.trie import prompt_trie
 from agentcache.replay.lab.unbounded import Unbounded
 from agentcache.replay.lab.world import Script, World
@@ -178,7 +179,7 @@ def test_with_a_cache_aware_queue_what_starts_sooner_is_kept() -> None:
     paged = workload([Says([1, 2])], [Says([3, 4])], [Says([1, 2, 5])], [Says([3, 4])], [Says([6, 7])])
     told = script(paged, [0, 1, 2, 3, 4], [[0]] * 5)
     calls = calls_of(paged)
-    machine = Machine(queue=True, turns=Turns.LEAST_UNCACHED)
+    machine = Machine(queue=True, turns=PrefillOrder.LEAST_UNCACHED)
     served = clairvoyant(told, machine, device=4)
     for call in calls[:2]:
         served.start(call, 0, must=True)

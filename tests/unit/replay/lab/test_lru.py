@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentcache.clock import ManualClock
+from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.naive import NaiveLru
-from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed, Turns
+from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed
 from agentcache.replay.lab.unbounded import Unbounded
 from agentcache.replay.lab.world import Script, World
 from agentcache.tree.api import Order
@@ -45,9 +46,9 @@ def test_random_workloads(core: str, rng: random.Random, capacity: int, longest_
 
 @pytest.mark.data
 @pytest.mark.native
-@pytest.mark.parametrize("queue", [None, Turns.FCFS, Turns.LEAST_UNCACHED])
-def test_recorded_sessions(queue: Turns | None) -> None:
-    machine = Machine(queue=queue is not None, turns=queue or Turns.FCFS)
+@pytest.mark.parametrize("queue", [None, PrefillOrder.FCFS, PrefillOrder.LEAST_UNCACHED])
+def test_recorded_sessions(queue: PrefillOrder | None) -> None:
+    machine = Machine(queue=queue is not None, turns=queue or PrefillOrder.FCFS)
     for paged in (recorded_blocks(30), recorded_messages(12)):
         told = random_script(random.Random(1), paged, longest_ns=60 * NANOSECONDS)
         for peaks in (1.5, 4):

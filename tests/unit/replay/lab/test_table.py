@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.lab.cells import Cell, Hints, Policy
 from agentcache.replay.lab.missed import missed_table, worst
 from agentcache.replay.lab.replaying import replay_calls
-from agentcache.replay.lab.serving import Machine, Turns
+from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.shown import show
 from agentcache.replay.lab.table import ARMS, Arm, Plan, Row, run_table
 from agentcache.replay.paged import Workload, page
@@ -104,7 +105,7 @@ def test_rows_are_what_the_command_promises(table: list[Row]) -> None:
 
 
 def test_queues_are_conditions_of_their_own() -> None:
-    queued = replace(CONDITION, machine=Machine(queue=True, turns=Turns.LEAST_UNCACHED))
+    queued = replace(CONDITION, machine=Machine(queue=True, turns=PrefillOrder.LEAST_UNCACHED))
     (lru, *_) = rows(Plan({"swe": [queued]}, arms=(), seeds=(1,)))
     assert (lru.as_json()["queue"], lru.as_json()["scheduler"]) == (True, "least_uncached")
 
