@@ -32,6 +32,7 @@ from agentcache.types import (
     mamba_spec,
     swa_spec,
 )
+from agentcache.waits import Told, WaitKind
 from tests.chosen import CORE
 
 PAGE, GRID = 2, 4
@@ -76,6 +77,22 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         self.cache.leave(self.queued.pop(data.draw(st.integers(0, len(self.queued) - 1))))
+
+    @precondition(lambda self: self.queued)
+    @rule(data=st.data(), seconds=st.integers(-5, 60))
+    def expect(self, data: st.DataObject, seconds: int) -> None:
+        ticket = data.draw(st.sampled_from(self.queued))
+        self.cache.expects(ticket, self.clock.now_ns() + seconds * 10**9)
+
+    @rule(
+        session=SESSIONS,
+        generation=st.integers(1, 4),
+        kind=st.sampled_from(WaitKind),
+        gap_s=st.none() | st.floats(0, 60),
+    )
+    def tell(self, session: SessionId, generation: int, kind: WaitKind, gap_s: float | None) -> None:
+        """More is known of a gap, or somebody thinks so: sessions that are unknown, closed, or moved on."""
+        self.cache.tell_session(session, generation, Told(kind, gap_s))
 
     @precondition(lambda self: self.queued and len(self.turns) < 3)
     @rule(
