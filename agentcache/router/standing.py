@@ -163,20 +163,40 @@ class Standings:
     async def again(self, standing: Standing, tenant: Tenant, identity: Identity, at_least: int) -> Standing:
         """Enter once more, after a worker knew a generation that is not below `at_least`.
 
-        The session's generation rises until it is as high.
+        The session's generation rises until it is as high, and above one that the worker has let go of.
         """
         self.leave(standing, "", registered=False)
         found = await self.enter(f"{standing.request_id}.again", tenant, identity, "")
-        if not found.referenced or found.tagged.generation >= at_least:
+        generation, same = found.tagged.generation, _place(found.tagged) == _place(standing.tagged)
+        if not found.referenced or (generation >= at_least and not same):
             return found
         self.leave(found, "", registered=False)
-        await self._store.raise_above(found.ref, at_least)
+        await self._store.raise_above(found.ref, max(at_least, generation if same else 0))
         return await self.enter(f"{standing.request_id}.raised", tenant, identity, "")
 
     def leave(self, standing: Standing, worker: str, registered: bool) -> None:
         """End a request, in the background. `worker`: who served it last, "" where nobody did."""
         if standing.tagged.referenced and standing.named:
             self._endings.begin(self._done(standing, worker, registered))
+
+    def let_go(self, standing: Standing) -> None:
+        """Note, in the background, that the worker has let go of the session as this request was tagged for it.
+
+        Where the store still says the same, its order to let go was forgotten with a loss: the generation rises, or no
+        turn there would ever register.
+        """
+        self._endings.begin(self._risen(standing))
+
+    async def _risen(self, standing: Standing) -> None:
+        tagged = standing.tagged
+
+        async def rise() -> int:
+            record = await self._store.look(standing.ref)
+            if (record.generation, record.worker, record.placement) != _place(tagged):
+                return record.generation
+            return await self._store.raise_above(standing.ref, tagged.generation)
+
+        await self._endings.insist(rise)
 
     async def _done(self, standing: Standing, worker: str, registered: bool) -> None:
         tagged = standing.tagged
@@ -252,6 +272,11 @@ class Standings:
         if tagged.verdict is TagVerdict.LIMITED and use.strict:
             _refuse(standing)
         return standing
+
+
+def _place(tagged: Tagged) -> tuple[int, str, int]:
+    """Which turns of a session a worker takes for late ones."""
+    return tagged.generation, tagged.worker, tagged.placement
 
 
 def _placed(standing: Standing, placed: Placed) -> Standing:

@@ -263,6 +263,32 @@ async def test_a_worker_that_knows_a_later_generation_gets_one_that_is_higher() 
     assert (len(worker.heard), record.in_flight) == (2, 0)
 
 
+@pytest.mark.parametrize(("status", "requests", "heard"), [(200, 2, 2), (409, 1, 2)])
+async def test_a_worker_that_has_let_go_of_the_current_generation_gets_the_next(
+    status: int, requests: int, heard: int
+) -> None:
+    """Its order was forgotten with the store's data; it serves the turn as a late one, or refuses a strict one."""
+    let_go: list[int] = []
+
+    async def stale(call: Call) -> None:
+        generation = call.tag("w1").generation
+        assert generation
+        let_go.append(generation)
+        if generation > let_go[0]:
+            await call.whole(200, b"{}", {wire.STATE: "open", wire.GENERATION: str(generation)})
+        else:
+            await call.whole(status, b"{}", {wire.STATE: "stale", wire.GENERATION: str(generation)})
+
+    async with routed_to(stale) as (routed, (worker,)):
+        for _ in range(requests):
+            answer = await routed.post(x_session_id="s")
+            await routed.settled()
+        record = await routed.store.look(S)
+    assert (answer.status_code, answer.headers[wire.STATE]) == (200, "open")
+    assert record.generation == let_go[-1] > let_go[0]
+    assert (len(worker.heard), record.in_flight) == (heard, 0)
+
+
 async def test_a_generation_that_stays_too_low_is_told_to_the_client_after_one_more_try() -> None:
     async def never(call: Call) -> None:
         await call.whole(409, b'{"error": {"code": "session_stale"}}', {wire.STATE: "stale"})

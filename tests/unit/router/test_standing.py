@@ -177,6 +177,23 @@ async def test_entering_again_after_a_fence_of_somebody_else_needs_no_new_genera
     assert again.generation == raised
 
 
+async def test_a_session_rises_above_what_its_worker_has_let_go_of() -> None:
+    desk = Desk()
+    standing = await desk.standings.settle(await desk.enter("r"), "w1")
+    desk.standings.let_go(standing)
+    await desk.told()
+    assert (await desk.store.look(S)).generation > standing.generation
+
+
+async def test_a_late_turn_raises_nothing_where_its_session_has_moved() -> None:
+    desk = Desk()
+    standing = await desk.standings.settle(await desk.enter("r"), "w1")
+    await desk.store.assign(S, standing.generation, standing.tagged.placement, "w2")
+    desk.standings.let_go(standing)
+    await desk.told()
+    assert (await desk.store.look(S)).generation == standing.generation
+
+
 async def test_a_session_that_closed_meanwhile_is_no_reference() -> None:
     desk = Desk()
     standing = await desk.enter("r")
