@@ -1,7 +1,9 @@
 """What agents find while all is at rest: calls one after the other, whose effects are known exactly."""
 
+import asyncio
 import random
 import time
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +15,8 @@ from tests.storm.plant import ALONE, TENANTS, TTL_S, Plant, moment
 from tests.storm.truth import Truth
 
 NEW_WORDS = 80
+LATE_TOKENS = 200
+"""A turn of so many ends well after a close, an open and another turn."""
 LIMIT_S = 30.0
 LOOK_S = 0.02
 STALE = 409
@@ -22,25 +26,32 @@ Held = dict[str, dict[str, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is done to one session. `words`: what nobody has said before; () for its own."""
+    """What is done to one session. `words`: what nobody has said before; () for its own.
+
+    `late`: a turn of it "arrives" or "ends" late, or "" for none.
+    """
 
     session: str
     closes: bool
+    late: str
     words: tuple[int, ...] = ()
 
 
 def draw(source: random.Random, session: str) -> Look:
     """It depends on the seed alone, whatever has happened."""
     words = tuple(source.randrange(10, 1010) for _ in range(NEW_WORDS))
-    return Look(session, source.random() < 0.6, words if source.random() < 0.5 else ())
+    closes, new = source.random() < 0.6, source.random() < 0.5
+    late = source.choices(("", "arrives", "ends"), (6, 2, 2))[0]
+    return Look(session, closes, late, words if new else ())
 
 
 @dataclass(slots=True)
 class Rest:
-    """Open, turn, close, and turns that come too late, with nothing else going on.
+    """Open, turn, close, and turns that come or end too late, with nothing else going on.
 
-    After a turn its worker alone has the session. A close says exactly what went, and nothing of it is left. The other
-    tenant's session of the same id stays as it was; what one tenant said is new when the other one says it.
+    After a turn its worker alone has the session, and a turn of a closed generation adds nothing to it. A close says
+    exactly what went, and nothing of it is left. The other tenant's session of the same id stays as it was; what one
+    tenant said is new when the other one says it.
     """
 
     plant: Plant
@@ -61,7 +72,11 @@ class Rest:
             return self._wrong(wrong)
         if look.words and not session.split("/")[1].startswith(ALONE):
             await self._nothing_shared(session, Turn(words=look.words, pinned=served.worker))
-        if look.closes and not self.found:
+        if look.late == "ends":
+            await self._late_end(session)
+        elif look.late == "arrives":
+            await self._late_arrival(session, served)
+        elif look.closes and not self.found:
             twin = await self._twin(session)
             await self._close(session, served)
             if twin != await self._twin(session) and twin:
@@ -107,6 +122,49 @@ class Rest:
             self.truth.count("words known")
         if own or other:
             self._wrong(f"{session}: words that its tenant has never said were cached: {said}")
+
+    async def _late_arrival(self, session: str, served: Served) -> None:
+        """A turn reaches its worker after this has let go of the session."""
+        gate = self.plant.gates[[unit.name for unit in self.plant.workers].index(served.worker)]
+        gate.shut()
+        late = asyncio.ensure_future(self.agents.turn(session))
+        await moment(LOOK_S)
+        _, said = await self.agents.close(session)
+        gate.release()
+        came, told = await late, {one["worker"]: one["outcome"] for one in said.get("workers", ())}
+        if not came or came.worker != served.worker or told.get(served.worker) not in LET_GO:
+            return
+        self.truth.count("late arrival looked at")
+        if came.state in OPENED and came.generation <= int(said["generation"]):
+            self._wrong(f"{session}: closed by {said}, and then served: {came}")
+
+    async def _late_end(self, session: str) -> None:
+        """A turn ends while its session is closed, open again, and has had another turn."""
+        began = asyncio.Event()
+        late = asyncio.ensure_future(self.agents.turn(session, Turn(tokens=LATE_TOKENS, began=began)))
+        await asyncio.wait(
+            (late, waiting := asyncio.ensure_future(began.wait())), return_when=FIRST_COMPLETED
+        )
+        waiting.cancel()
+        await self.agents.close(session)
+        opened = await self._till(lambda: self._opened(session))
+        served = await self._turn(session) if opened else None
+        before = await self._markers(session)
+        in_time = not late.done()
+        await late
+        if not served:
+            return
+        if wrong := await self._alone(session, served):
+            self._wrong(wrong)
+        elif in_time and before != (after := await self._markers(session)):
+            self._wrong(f"{session}: the late end of a turn made of {before} {after}")
+        self.truth.count(f"late end {'looked at' if in_time else 'too early'}")
+
+    async def _markers(self, session: str) -> dict[str, object]:
+        """What each worker shows that the session holds there."""
+        path = "/v1/sessions/" + session.replace("/", "%2F")
+        views = {unit.name: await self.agents.asked(unit.name, path) for unit in self.plant.workers}
+        return {name: (view["markers"], view["held"]) for name, view in views.items() if view}
 
     async def _close(self, session: str, served: Served) -> None:
         """Preview, close, close again, and turns that come too late."""
