@@ -71,9 +71,7 @@ class World:
         self._events: list[tuple[int, int, int, PagedCall]] = []
         self._order = itertools.count()
         order = machine.turns if machine.queue else PrefillOrder.FCFS
-        rate = Throughput(
-            machine.prefill / script.workload.page_tokens
-        )  # what the queue counts here are pages
+        rate = Throughput(machine.prefill)
         self._queue: WaitingQueue[PagedCall] = WaitingQueue(ALL, order, rate)
         self._arrived_ns: dict[tuple[int, int], int] = {}
         self._running: dict[tuple[int, int], _Running] = {}
