@@ -22,6 +22,7 @@ from agentcache.engine.scheduler import PrefillOrder
 from agentcache.engine.tokenizer import load_tokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Policy
+from agentcache.replay.lab.command import tell
 from agentcache.replay.lab.selecting import Selection
 from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.shown import show
@@ -76,12 +77,7 @@ def _workloads(options: argparse.Namespace, console: Console) -> dict[str, Workl
             raise CacheError(
                 Kind.BAD_TRACE, f"no session of {name} is left; raise --longest-tokens or --longest-h"
             )
-        console.print(
-            f"{name}: {len(workload.sessions)} sessions, {workload.calls:,} calls, "
-            f"{workload.prompt_tokens / 1e6:,.0f} M prompt tokens, "
-            f"mean peak {workload.mean_peak_pages * workload.page_tokens:,.0f} tokens",
-            highlight=False,
-        )
+        tell(name, workload, console)
     return workloads
 
 

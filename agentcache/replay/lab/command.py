@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -15,7 +16,7 @@ from agentcache.replay.lab.cells import Cell, Hints, Policy
 from agentcache.replay.lab.missed import SessionMisses, missed_table, worst
 from agentcache.replay.lab.replaying import replay_calls
 from agentcache.replay.lab.selecting import Selection
-from agentcache.replay.lab.serving import Machine
+from agentcache.replay.lab.serving import NANOSECONDS, Machine
 from agentcache.replay.lab.shown import show
 from agentcache.replay.lab.table import Arm, Plan, Row, run_table
 from agentcache.replay.paged import Workload
@@ -47,30 +48,53 @@ class LabOptions:
     as_json: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LabReport:
+    """What a replay found. `tokens_per_s`: prompt tokens that one core replayed a second, in one more run of a cell."""
+
+    workload: Workload
+    rows: Sequence[Row]
+    missed: Sequence[SessionMisses]
+    tokens_per_s: float
+
+    def as_json(self) -> dict[str, Any]:
+        trace = {
+            "sessions": len(self.workload.sessions),
+            "calls": self.workload.calls,
+            "prompt_tokens": self.workload.prompt_tokens,
+            "peak_tokens": peak_tokens(self.workload),
+        }
+        return {
+            "trace": trace,
+            "rows": [row.as_json() for row in self.rows],
+            "missed": [one.as_json() for one in self.missed],
+            "replayed_tokens_per_s": self.tokens_per_s,
+        }
+
+    def show(self, console: Console) -> None:
+        show(self.rows, console)
+        console.print(missed_table(self.missed))
+        console.print(
+            f"replayed at {self.tokens_per_s / 1e6:,.0f} M prompt tokens a second and core", highlight=False
+        )
+
+
 def replay_in_lab(path: Path, options: LabOptions) -> int:
     """Replay the trace at `path` and print the table. Errors: BAD_TRACE."""
-    console = Console(stderr=True)
+    console, clock = Console(stderr=True), SystemClock()
     workload = load_workload(path, options)
-    told(path.name, workload, console)
+    tell(path.name, workload, console)
     plan = _plan(path.name, workload, options)
-    with steps("replays", plan.replays, console, SystemClock(), "replays") as shown:
+    with steps("replays", plan.replays, console, clock, "replays") as shown:
         rows = list(run_table(plan, {path.name: workload}, shown.advance, options.processes))
-    missed = _worst(workload, rows)
+    began_ns = clock.now_ns()
+    replayed = replay_calls(workload, _last_order(rows), seed=1)
+    seconds = (clock.now_ns() - began_ns) / NANOSECONDS
+    report = LabReport(workload, rows, worst(workload, replayed), workload.prompt_tokens / seconds)
     if options.as_json:
-        described = {"sessions": len(workload.sessions), "calls": workload.calls}
-        described |= {"prompt_tokens": workload.prompt_tokens, "peak_tokens": _peak_tokens(workload)}
-        print(
-            json.dumps(
-                {
-                    "trace": described,
-                    "rows": [row.as_json() for row in rows],
-                    "missed": [one.as_json() for one in missed],
-                }
-            )
-        )
+        print(json.dumps(report.as_json()))
     else:
-        show(rows, Console())
-        Console().print(missed_table(missed))
+        report.show(Console())
     return 0
 
 
@@ -86,12 +110,13 @@ def load_workload(path: Path, options: LabOptions) -> Workload:
     return workload
 
 
-def told(name: str, workload: Workload, console: Console) -> None:
+def tell(name: str, workload: Workload, console: Console) -> None:
     """Say what will be replayed."""
     console.print(
         f"{name}: {len(workload.sessions):,} sessions, {workload.calls:,} calls, "
-        f"{workload.prompt_tokens / 1e6:,.1f} M prompt tokens, mean peak {_peak_tokens(workload):,} tokens",
+        f"{workload.prompt_tokens / 1e6:,.1f} M prompt tokens, mean peak {peak_tokens(workload):,} tokens",
         highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -106,12 +131,11 @@ def _plan(name: str, workload: Workload, options: LabOptions) -> Plan:
     return Plan({name: conditions}, arms, range(1, options.seeds + 1))
 
 
-def _worst(workload: Workload, rows: Sequence[Row]) -> list[SessionMisses]:
-    """Under the last order asked for, in its smallest room, with the first seed."""
+def _last_order(rows: Sequence[Row]) -> Cell:
+    """The last order asked for, in its smallest room."""
     cells = [row.cell for row in rows if row.cell.policy.order]
-    last = [cell for cell in cells if cell.policy is cells[-1].policy]
-    return worst(workload, replay_calls(workload, min(last, key=lambda cell: cell.device), seed=1))
+    return min((cell for cell in cells if cell.policy is cells[-1].policy), key=lambda cell: cell.device)
 
 
-def _peak_tokens(workload: Workload) -> int:
+def peak_tokens(workload: Workload) -> int:
     return round(workload.mean_peak_pages * workload.page_tokens)

@@ -25,6 +25,7 @@ def test_a_trace_is_replayed_under_the_orders_asked_for(capsys: pytest.CaptureFi
     answer = said(capsys)
     assert [row["policy"] for row in answer["rows"]] == ["lru", "ert", "clairvoyant"]
     assert answer["trace"]["calls"] == sum(answer["rows"][0]["misses"].values())
+    assert answer["replayed_tokens_per_s"] > 0
     assert answer["missed"][0]["again_tokens"] >= answer["missed"][-1]["again_tokens"]
 
 
