@@ -26,7 +26,7 @@ from agentcache.replay.lab.command import tell
 from agentcache.replay.lab.selecting import Selection
 from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.shown import show
-from agentcache.replay.lab.table import Plan, Row, run_table
+from agentcache.replay.lab.table import ARMS, KNOWN_ARMS, Plan, Row, run_table
 from agentcache.replay.paged import Workload
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import open_trace
@@ -91,7 +91,8 @@ def _plan(options: argparse.Namespace, names: Sequence[str]) -> Plan:
         for turns in PrefillOrder:
             queued = Machine(queue=True, turns=turns)
             cells += [Cell(any_policy, room, live=LIVE_QUEUED, machine=queued) for room in QUEUED_ROOMS]
-    return Plan(dict.fromkeys(names, cells), seeds=range(1, seeds + 1))
+    arms = [KNOWN_ARMS[name] for name in options.arm] if options.arm else ARMS
+    return Plan(dict.fromkeys(names, cells), arms, range(1, seeds + 1))
 
 
 def _write(rows: Sequence[Row], folder: Path) -> None:
@@ -116,6 +117,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--live", type=float, help="sessions live on the average, without a queue; 0: as recorded"
+    )
+    parser.add_argument(
+        "--arm",
+        nargs="+",
+        choices=KNOWN_ARMS,
+        metavar="ARM",
+        help="only these lines, such as ert ert-noclose",
     )
     parser.add_argument("--seeds", type=int, help="how often, with other starts of the sessions")
     parser.add_argument("--sessions", type=int, help="the first N sessions of each trace")

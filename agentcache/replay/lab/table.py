@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from multiprocessing import get_context
 from statistics import fmean
 from typing import Any
@@ -56,6 +57,14 @@ ARMS = (
     BOUND,
     Arm(Policy.UNBOUNDED),
 )
+
+KNOWN_ARMS = {
+    arm.name: arm
+    for policy in Policy
+    for closes, hints, supersedes in product((True, False), Hints, (False, True))
+    for arm in (Arm(policy, closes, hints, supersedes),)
+}
+"""Every arm by its name."""
 
 
 @dataclass(frozen=True, slots=True)

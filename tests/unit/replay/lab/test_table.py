@@ -13,7 +13,7 @@ from agentcache.replay.lab.missed import missed_table, worst
 from agentcache.replay.lab.replaying import replay_calls
 from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.shown import show
-from agentcache.replay.lab.table import ARMS, Arm, Plan, Row, run_table
+from agentcache.replay.lab.table import ARMS, KNOWN_ARMS, Arm, Plan, Row, run_table
 from agentcache.replay.paged import Workload, page
 from agentcache.replay.synth import synthesize
 
@@ -55,6 +55,8 @@ def test_arms_are_named_by_what_clients_say() -> None:
         "clairvoyant",
         "unbounded",
     ]
+    assert all(KNOWN_ARMS[arm.name] == arm for arm in ARMS)
+    assert len(KNOWN_ARMS) == len(Policy) * 2 * len(Hints) * 2
     assert Arm(Policy.ERT, supersedes=True).name == "ert+superseded"
     assert Arm(Policy.ERT, hints=Hints.EXACT, closes=False).name == "ert+hint-noclose"
 
