@@ -213,8 +213,8 @@ class Passing:
             raise CacheError(Kind.UPSTREAM_FAILED, why) from None
         registers = settled.standing.referenced and answer.status == HTTPStatus.OK
         self._registered = registers and state in _REGISTERED
-        if registers and state == SessionState.STALE:
-            self._router.standings.let_go(settled.standing)
+        if settled.standing.referenced and state in (SessionState.STALE, SessionState.CLOSED):
+            self._router.standings.let_go(settled.standing, closed=state == SessionState.CLOSED)
         await self._relay.end()
 
     async def _streamed(self, answer: Answer, looking: Looking, ours: bool) -> None:

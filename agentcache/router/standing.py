@@ -15,6 +15,7 @@ from agentcache.router.endings import Endings
 from agentcache.router.identity import Identity
 from agentcache.router.tenants import Tenant
 from agentcache.store.api import (
+    Closing,
     Done,
     Placed,
     SessionRef,
@@ -179,13 +180,17 @@ class Standings:
         if standing.tagged.referenced and standing.named:
             self._endings.begin(self._done(standing, worker, registered))
 
-    def let_go(self, standing: Standing) -> None:
+    def let_go(self, standing: Standing, closed: bool) -> None:
         """Note, in the background, that the worker has let go of the session as this request was tagged for it.
 
-        Where the store still says the same, its order to let go was forgotten with a loss: the generation rises, or no
-        turn there would ever register.
+        Where the store still says the same, its order to let go was forgotten with a loss, and no turn there would ever
+        register. So what was `closed` is closed again, else the generation rises.
         """
-        self._endings.begin(self._risen(standing))
+        self._endings.begin(self._closed(standing) if closed else self._risen(standing))
+
+    async def _closed(self, standing: Standing) -> None:
+        closing = Closing(standing.tagged.generation, mode="", again=True)
+        await self._endings.insist(lambda: self._store.close(standing.ref, closing))
 
     async def _risen(self, standing: Standing) -> None:
         tagged = standing.tagged

@@ -289,6 +289,21 @@ async def test_a_worker_that_has_let_go_of_the_current_generation_gets_the_next(
     assert (len(worker.heard), record.in_flight) == (heard, 0)
 
 
+@pytest.mark.parametrize("status", [200, 409])
+async def test_what_a_worker_knows_to_be_closed_is_closed_in_a_store_that_forgot_it(status: int) -> None:
+    async def closed(call: Call) -> None:
+        await call.whole(
+            status, b"{}", {wire.STATE: "closed", wire.GENERATION: str(call.tag("w1").generation)}
+        )
+
+    async with routed_to(closed) as (routed, _):
+        answer = await routed.post(x_session_id="s")
+        await routed.settled()
+        record = await routed.store.look(S)
+    assert (answer.status_code, answer.headers[wire.STATE]) == (status, "closed")
+    assert record.state == "closed"
+
+
 async def test_a_generation_that_stays_too_low_is_told_to_the_client_after_one_more_try() -> None:
     async def never(call: Call) -> None:
         await call.whole(409, b'{"error": {"code": "session_stale"}}', {wire.STATE: "stale"})

@@ -20,7 +20,7 @@ from agentcache.router.standing import (
     StoreState,
 )
 from agentcache.router.tenants import Tenant
-from agentcache.store.api import Closing, SessionRef, StoreRules, TagVerdict
+from agentcache.store.api import Closing, Opening, SessionRef, StoreRules, TagVerdict
 from agentcache.types import SessionState
 from tests.routing import FailingStore
 
@@ -180,16 +180,29 @@ async def test_entering_again_after_a_fence_of_somebody_else_needs_no_new_genera
 async def test_a_session_rises_above_what_its_worker_has_let_go_of() -> None:
     desk = Desk()
     standing = await desk.standings.settle(await desk.enter("r"), "w1")
-    desk.standings.let_go(standing)
+    desk.standings.let_go(standing, closed=False)
     await desk.told()
     assert (await desk.store.look(S)).generation > standing.generation
+
+
+async def test_a_session_that_its_worker_knows_to_be_closed_is_closed_again() -> None:
+    desk = Desk()
+    standing = await desk.standings.settle(await desk.enter("r"), "w1")
+    desk.standings.let_go(standing, closed=True)
+    await desk.told()
+    record = await desk.store.look(S)
+    assert (record.state, record.generation) == (SessionState.CLOSED, standing.generation)
+    opened = await desk.store.open(S, Opening())
+    desk.standings.let_go(standing, closed=True)
+    await desk.told()
+    assert (await desk.store.look(S)).generation == opened.generation
 
 
 async def test_a_late_turn_raises_nothing_where_its_session_has_moved() -> None:
     desk = Desk()
     standing = await desk.standings.settle(await desk.enter("r"), "w1")
     await desk.store.assign(S, standing.generation, standing.tagged.placement, "w2")
-    desk.standings.let_go(standing)
+    desk.standings.let_go(standing, closed=False)
     await desk.told()
     assert (await desk.store.look(S)).generation == standing.generation
 
