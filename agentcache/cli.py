@@ -121,7 +121,7 @@ def replay(path: Path, **options: Any) -> None:
 
 @cli.group()
 def trace() -> None:
-    """Look at recorded sessions."""
+    """Look at recorded sessions, convert them, make some up."""
 
 
 @trace.command("formats")
@@ -143,6 +143,43 @@ def inspect_trace(**options: Any) -> None:
     looking.
     """
     _start("agentcache.replay.inspecting:inspect", **options)
+
+
+FORMS = ("agentcache",)
+OUT = click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="FILE.jsonl, or packed  [default: stdout]"
+)
+
+
+@trace.command("convert")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--to", "form", type=click.Choice(FORMS), default="agentcache", show_default=True)
+@click.option("--sessions", type=POSITIVE, help="the first N sessions  [default: all]")
+@OUT
+def convert_trace(**options: Any) -> None:
+    """Write a trace in another format.
+
+    PATH is a trace as `inspect` takes it. `agentcache` is our own form, one session a line, which has all that we
+    know of one.
+    """
+    _start("agentcache.replay.tracing:convert", **options)
+
+
+KINDS = ("claude-code", "swe-agent")
+
+
+@trace.command("synth")
+@click.argument("kind", type=click.Choice(KINDS))
+@click.option("--sessions", type=POSITIVE, default=100, show_default=True, help="sub-agents not counted")
+@click.option("--seed", type=NATURAL, default=0, show_default=True, help="equal seeds give equal traces")
+@OUT
+def synthesize_trace(**options: Any) -> None:
+    """Make up sessions like those of a kind of agent.
+
+    Lengths, waits and sub-agents are drawn so that their medians and 90th percentiles are those of published traces;
+    there is no text.
+    """
+    _start("agentcache.replay.tracing:synth", **options)
 
 
 @cli.command()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
+from agentcache.replay.formats.agentcache import AgentcacheReader
 from agentcache.replay.formats.azure import AzureReader
 from agentcache.replay.formats.claude import ClaudeCodeReader
 from agentcache.replay.formats.lmcache import LmCacheReader
@@ -47,6 +48,7 @@ class Reader(Protocol):
 
 
 READERS: tuple[Reader, ...] = (
+    AgentcacheReader(),
     WekaReader(),
     ClaudeCodeReader(),
     TauBenchReader(),
