@@ -47,8 +47,8 @@ class Shape:
     """One kind of agent. Units: tokens, seconds, calls.
 
     `kits` sets of tools share a first prefix of `kit_tokens`, the n-th in proportion to 1/n; `own` tokens of the first
-    prompt follow it. A call adds `added` tokens to the prompt and answers `output`; `shrinks` of them cut the prompt
-    down to `left` of it. `people` of the gaps are a person's.
+    prompt follow it. A call adds `added` tokens to the prompt, at least those of the answer before it, and answers
+    `output`; `shrinks` of them cut the prompt down to `left` of it. `people` of the gaps are a person's.
     """
 
     calls: Spread
