@@ -145,7 +145,7 @@ def inspect_trace(**options: Any) -> None:
     _start("agentcache.replay.inspecting:inspect", **options)
 
 
-FORMS = ("agentcache",)
+FORMS = ("agentcache", "dynamo")
 OUT = click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="FILE.jsonl, or packed  [default: stdout]"
 )
@@ -160,7 +160,7 @@ def convert_trace(**options: Any) -> None:
     """Write a trace in another format.
 
     PATH is a trace as `inspect` takes it. `agentcache` is our own form, one session a line, which has all that we
-    know of one.
+    know of one. `dynamo` is the agentic_mooncake of NVIDIA Dynamo, version 2, for its replays.
     """
     _start("agentcache.replay.tracing:convert", **options)
 

@@ -13,6 +13,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.replay.formats.agentcache import AgentcacheReader
 from agentcache.replay.formats.azure import AzureReader
 from agentcache.replay.formats.claude import ClaudeCodeReader
+from agentcache.replay.formats.dynamo import DynamoReader
 from agentcache.replay.formats.lmcache import LmCacheReader
 from agentcache.replay.formats.miniswe import MiniSweReader
 from agentcache.replay.formats.mooncake import MooncakeReader
@@ -55,6 +56,7 @@ READERS: tuple[Reader, ...] = (
     SweAgentReader(),
     LmCacheReader(),
     TraceLabReader(),
+    DynamoReader(),
     MooncakeReader(),
     AzureReader(),
     MiniSweReader(),

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from agentcache.replay.as_dynamo import dynamo_lines
 from agentcache.replay.formats.agentcache import told
 from agentcache.replay.formats.history import Names
 from agentcache.replay.readers import open_trace
@@ -22,7 +23,7 @@ def _own(sessions: Iterable[Session]) -> Iterator[Any]:
     return map(told, sessions)
 
 
-FORMS: Mapping[str, Form] = {"agentcache": _own}
+FORMS: Mapping[str, Form] = {"agentcache": _own, "dynamo": dynamo_lines}
 
 
 def convert(path: Path, form: str, out: Path | None, sessions: int | None) -> int:

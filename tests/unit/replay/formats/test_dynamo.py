@@ -1,0 +1,254 @@
+"""Dynamo's agentic rows, with a header and without: golden ones by hand, damaged ones, and ours read back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcache.replay.as_dynamo import dynamo_lines
+from agentcache.replay.formats.dynamo import DynamoReader
+from agentcache.replay.readers import open_trace
+from agentcache.replay.sources import Document
+from agentcache.replay.synth import synthesize
+from agentcache.replay.trace import Call, Facts, Gap, Link, Place, Session
+from agentcache.waits import WaitKind
+from tests.traces import GOLDEN, complaint, golden, written
+
+
+def call(keep: int, blocks: tuple[int, ...], facts: Facts) -> Call:
+    return Call(keep, blocks=blocks, facts=facts)
+
+
+def known(seconds: float | None, tokens: int, output: int, measured: bool = True) -> Facts:
+    gap = Gap(seconds=seconds, measured=measured)
+    return Facts(gap, prompt_tokens=tokens, output_tokens=output, model="m")
+
+
+def test_requests_with_dependencies() -> None:
+    """Of 130 tokens two blocks of 64 are whole. What waits for a child too, and what begins with another, has no wait
+    that is its own; ids mean something in their play only."""
+    main, child, other, alone = golden("dynamo.jsonl")
+    assert main == Session(
+        "main",
+        (call(0, (1, 2), known(None, 130, 9)), call(2, (4,), known(1.5, 200, 5, measured=False))),
+        main.place,
+        64,
+        "p",
+        Place(start_s=0.0),
+    )
+    assert child == Session(
+        "child",
+        (call(0, (7,), known(0.25, 64, 2)), call(1, (9,), known(0.01, 128, 2))),
+        child.place,
+        64,
+        "p",
+        Place("main", Link.SPAWN, 1),
+    )
+    assert other == Session(
+        "other",
+        (call(0, (8,), known(0.02, 64, 2, measured=False)),),
+        other.place,
+        64,
+        "p",
+        Place("main", Link.SPAWN, 1),
+    )
+    first = (call(0, (1,), known(None, 64, 3)),)
+    assert alone == Session("main+2", first, alone.place, 64, "q", Place(start_s=2.5))
+
+
+def test_requests_that_wait_for_others() -> None:
+    """Blocks of 128 tokens are the largest that fit all lines. A child that a row branches to begins after it."""
+    root, kid, joined = golden("dynamo-waits.jsonl")
+    tools: tuple[tuple[str, float | None], ...] = (("bash", 2.5), ("read", None))
+    assert root == Session(
+        "run:root",
+        (
+            call(0, (0, 1), Facts(prompt_tokens=300, output_tokens=20, finish="tool_calls", tools=tools)),
+            call(2, (5, 6), Facts(Gap(WaitKind.TOOL, 2.51), prompt_tokens=512, output_tokens=6)),
+            call(4, (), Facts(Gap(seconds=0.001, measured=False), prompt_tokens=512, output_tokens=6)),
+        ),
+        root.place,
+        128,
+        among=Place(start_s=1.0),
+    )
+    assert kid == Session(
+        "run:kid",
+        (call(0, (9,), Facts(prompt_tokens=128, output_tokens=4)),),
+        kid.place,
+        128,
+        among=Place("run:root", Link.SPAWN, 1),
+    )
+    assert joined.among == Place("run:kid", Link.SPAWN, 1)
+    assert joined.calls[0].facts.gap == Gap(seconds=0.005, measured=False)
+
+
+def lines(name: str = "dynamo.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines()]
+
+
+def test_plays_with_clocks_of_their_own(tmp_path: Path) -> None:
+    log = lines()
+    log[6]["not_before_ms"] = 0.0
+    first, *_, last = open_trace(written(tmp_path, "t.jsonl", *log)).sessions()
+    assert (first.among.start_s, last.among.start_s) == (None, None)
+
+
+def read_back(folder: Path, *sessions: Session) -> list[Session]:
+    return list(open_trace(written(folder, "t.jsonl", *dynamo_lines(sessions))).sessions())
+
+
+def test_a_trace_in_blocks_comes_back(tmp_path: Path) -> None:
+    """All but whom a call waits for, and the numbers of the blocks: those are one play's."""
+    told = list(synthesize("claude-code", 6, seed=11))
+    assert any(session.among.parent for session in told)
+    for before, after in zip(told, read_back(tmp_path, *told), strict=True):
+        assert (after.name, after.block_tokens) == (before.name, 64)
+        assert after.among == replace(before.among, start_s=after.among.start_s)
+        for old, new in zip(before.calls, after.calls, strict=True):
+            assert (new.keep, len(new.blocks)) == (old.keep, len(old.blocks))
+            assert new.facts.prompt_tokens == old.facts.prompt_tokens
+            assert new.facts.output_tokens == old.facts.output_tokens
+        for old, new in zip(before.calls[1:], after.calls[1:], strict=True):
+            assert new.facts.gap.seconds == pytest.approx(old.facts.gap.seconds, abs=1e-6)
+            assert new.facts.gap.measured
+
+
+def test_golden_rows_come_back() -> None:
+    """A request on which nothing waits is where the sub-agent begins; equal blocks stay equal."""
+    written_ = list(dynamo_lines(golden("dynamo.jsonl")))
+    header, rows = written_[0], {line["request_id"]: line for line in written_[1:]}
+    assert (header["schema"], header["version"], header["block_size"]) == ("dynamo.agentic_mooncake", 2, 64)
+    assert rows["child:0"]["dependencies"] == [
+        {"request_id": "main:0", "trigger": "completion", "delay_ms": 250.0, "relation": "spawn"}
+    ]
+    assert rows["child:1"]["dependencies"] == [
+        {"request_id": "child:0", "trigger": "completion", "delay_ms": 10.0, "relation": "sequence"}
+    ]
+    assert {line["play_id"] for line in rows.values()} == {"main", "main+2"}
+    assert rows["main+2:0"]["not_before_ms"] == 2500.0
+    assert rows["main:1"]["hash_ids"][:2] == rows["main:0"]["hash_ids"][:2]
+    ids = [rows[name]["hash_ids"] for name in ("main:0", "main:1", "child:0", "child:1", "main+2:0")]
+    assert [len(one) for one in ids] == [3, 4, 1, 2, 1]
+    rest = [rows["main:0"]["hash_ids"][-1], rows["main:1"]["hash_ids"][-1]]
+    assert sum(one.count(rest[0]) + one.count(rest[1]) for one in ids) == 2
+
+
+def test_a_trace_in_messages_is_told_in_pieces_of_text() -> None:
+    """Four characters a token; two sessions that begin alike have the same first blocks."""
+    long = "x" * 600
+
+    def session(name: str, end: str) -> Session:
+        first = Call(
+            0, ({"role": "user", "content": long + end},), {"role": "assistant", "content": "A" * 40}
+        )
+        second = Call(1, ({"role": "user", "content": "more"},), facts=Facts(Gap(WaitKind.TOOL, 2.0)))
+        return Session(name, (first, second), "", among=Place(start_s=1e9 + len(end)))
+
+    rows = list(dynamo_lines([session("a", "1"), session("b", "22")]))[1:]
+    first, second, other, _ = rows
+    assert (first["input_length"], first["output_length"]) == (158, 19)  # 629 and 73 characters
+    assert first["hash_ids"][:2] == other["hash_ids"][:2] == second["hash_ids"][:2]
+    assert first["hash_ids"][2] not in other["hash_ids"] + second["hash_ids"]
+    assert (first["not_before_ms"], other["not_before_ms"]) == (0.0, 1000.0)
+    assert second["dependencies"][0]["delay_ms"] == 2000.0
+
+
+def test_an_agent_that_begins_before_any_answer_begins_with_the_first_request() -> None:
+    block = Call(0, blocks=(1,), facts=Facts(Gap(seconds=3.0), prompt_tokens=64, output_tokens=1))
+    parent = Session("a", (block,), "", 64)
+    child = Session("b", (block,), "", 64, among=Place("a", Link.SPAWN, 0))
+    _, row = list(dynamo_lines([parent, child]))[1:]
+    assert row["dependencies"] == [
+        {"request_id": "a:0", "trigger": "dispatch", "delay_ms": 3000.0, "relation": "spawn"}
+    ]
+
+
+def changed(number: int, *way: Any, to: Any, name: str = "dynamo.jsonl") -> list[Any]:
+    """The golden rows with one field changed."""
+    whole: list[Any] = lines(name)
+    at = whole[number]
+    for step in way[:-1]:
+        at = at[step]
+    at[way[-1]] = to
+    return whole
+
+
+WAITS = "dynamo-waits.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("whole", "wrong"),
+    [
+        (changed(0, "version", to=3), "line 1: version is 3, and this agentcache reads version 2"),
+        (changed(0, "block_size", to=0), "line 1: block_size is 0, not at least 1 token"),
+        (changed(0, "hash_id_scope", to="global"), "line 1: hash_id_scope is 'global', not local"),
+        ([*lines()[:2], 5], "line 3 is not an object"),
+        (changed(1, "play_id", to=None), "line 2: play_id is missing"),
+        (changed(1, "request_id", to=7), "line 2: request_id is 7, not a text"),
+        (changed(2, "request_id", to="a0"), "line 3: request_id is 'a0', which another request has"),
+        (changed(1, "input_length", to=-1), "line 2: input_length is -1, not a whole number from 0 on"),
+        (changed(1, "input_length", to=256), "line 2: hash_ids has 3 blocks, too few for 256 tokens"),
+        (
+            changed(1, "hash_ids", to=[1, 2.5, 3]),
+            "line 2: hash_ids holds something that is not a whole number",
+        ),
+        (changed(2, "dependencies", to={}), "line 3: dependencies is {}, not a list"),
+        (
+            changed(2, "dependencies", 0, "request_id", to="a1"),
+            "line 3: dependencies names 'a1', and no line before it is that request",
+        ),
+        (
+            changed(2, "dependencies", 0, "trigger", to="start"),
+            "line 3: dependencies[0].trigger is 'start', neither completion nor dispatch",
+        ),
+        (
+            changed(2, "dependencies", 0, "delay_ms", to=-5),
+            "line 3: dependencies[0].delay_ms is -5, a negative time",
+        ),
+        (
+            changed(2, "dependencies", 0, "delay_ms", to="5"),
+            "line 3: dependencies[0].delay_ms is '5', not a number",
+        ),
+        (changed(1, "not_before_ms", to="now"), "line 2: not_before_ms is 'now', not a number"),
+        (
+            [*lines()[:2], lines()[4]],
+            "line 3: dependencies names 'a1', and no line before it is that request",
+        ),
+        (changed(2, "wait_for", to=[1], name=WAITS), "line 3: wait_for[0] is not a text"),
+        (
+            changed(2, "wait_for", to=["r9"], name=WAITS),
+            "line 3: wait_for names 'r9', and no line before it is that request",
+        ),
+        (changed(2, "tool_wait_ms", to=-1, name=WAITS), "line 3: tool_wait_ms is -1, a negative time"),
+        (changed(2, "tool_events", to=["t"], name=WAITS), "line 3: tool_events[0] is not an object"),
+        (changed(2, "branches", to="k1", name=WAITS), "line 3: branches is 'k1', not a list"),
+        (
+            changed(1, "hash_ids", to=[9, 9, 9], name=WAITS),
+            "line 2: hash_ids has 3 blocks, which fit 128 tokens at no size of the lines",
+        ),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path: Path, whole: list[Any], wrong: str) -> None:
+    assert complaint(written(tmp_path, "t.jsonl", *whole)) == f", {wrong}. Repair or remove it"
+
+
+@pytest.mark.parametrize("damage", [b'{"request_id": "x', b'{"request_id": "\xff"}'])
+def test_damaged_bytes_are_named(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "t.jsonl").write_bytes((GOLDEN / "dynamo.jsonl").read_bytes() + damage)
+    assert complaint(tmp_path / "t.jsonl").startswith(", line 8 is not JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "accepted"),
+    [
+        (lines()[0], True),
+        (lines(WAITS)[0], True),
+        ({"schema": "dynamo.request.trace.v1"}, False),
+        ({"timestamp": 0, "input_length": 1, "hash_ids": [1]}, False),
+        ([], False),
+    ],
+)
+def test_recognised_by_its_first_document(value: Any, accepted: bool) -> None:
+    assert DynamoReader().accepts(Document(value, Path("t"), 1)) is accepted
