@@ -57,7 +57,8 @@ class ChatTokenizer:
         self._tokenizer = tokenizer
         self._template = template
         self._pieces = Pieces(tokenizer)
-        added = tokenizer.get_added_tokens_decoder().values()
+        decoder = tokenizer.get_added_tokens_decoder()
+        added = decoder.values()
         control = [str(token.content) for token in added if token.special]
         markup = [t.content for t in added if t.special or (t.content[:1] == "<" and t.content[-1:] == ">")]
         self._control = re.compile(
@@ -70,6 +71,7 @@ class ChatTokenizer:
         self._parts = Parts(tokenizer, known, self._refuse_controls)
         self._before = _document_head(tokenizer)
         self.stop_tokens = tuple(stop_tokens)
+        self.special_tokens = tuple(sorted({*decoder, *stop_tokens}))
         self.vocab_size = int(tokenizer.get_vocab_size())
 
     def encode(self, text: str, at_most: int = NO_LIMIT) -> tuple[int, ...]:

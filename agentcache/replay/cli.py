@@ -8,37 +8,46 @@ import asyncio
 import json
 import secrets
 import signal
-from collections.abc import Coroutine
-from dataclasses import fields
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from rich.console import Console
 
-from agentcache.clock import Clock, SystemClock
+from agentcache.clock import SystemClock
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import WorkerClient, worker_client
 from agentcache.replay.compare import Comparison, compare
 from agentcache.replay.demo import DemoPlan, run_demo
 from agentcache.replay.lab.command import LabOptions, replay_in_lab
+from agentcache.replay.pacing import Pace
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import Trace, open_trace
-from agentcache.replay.report import NO_COMPARISON, Report
+from agentcache.replay.report import NO_COMPARISON, Asked, Report
 from agentcache.replay.run import NO_LIMIT, Limits, Mode, Played, play
 from agentcache.replay.sample import SAMPLE
+from agentcache.replay.spelling import TEXT_ONLY, Spelling, sendable, vocabulary
+from agentcache.replay.trace import Session
 
 T = TypeVar("T")
 
 
 class ReplayOptions(TypedDict):
-    """`sessions` and `turns` None: all. `concurrency`: sessions at once. `compare_cold`: how many run again cold."""
+    """`sessions` and `turns` None: all. `concurrency`: sessions at once. `compare_cold`: how many run again cold.
+
+    `scale`: tokens that a block of the trace is sent as; 0: as many as it has. `speed`: how many times faster than
+    recorded a session comes back; 0: at once.
+    """
 
     sessions: int | None
     turns: int | None
     max_tokens: int
     concurrency: int
     compare_cold: int
+    scale: int
+    speed: float
     as_json: bool
 
 
@@ -59,6 +68,8 @@ AT_A_WORKER: ReplayOptions = {
     "max_tokens": 16,
     "concurrency": 4,
     "compare_cold": 0,
+    "scale": 0,
+    "speed": 0.0,
     "as_json": False,
 }
 
@@ -90,8 +101,9 @@ def replay(path: Path, url: str, **options: Unpack[ReplayOptions]) -> int:
         options["max_tokens"],
         options["concurrency"],
     )
-    work = _replay(trace, url, limits, options["compare_cold"])
-    report = _run(work)
+    pace = Pace(options["speed"], SystemClock(), asyncio.sleep)
+    plan = _Plan(trace, limits, options["compare_cold"], options["scale"], pace)
+    report = _run(_replay(plan, url))
     _print(report, options["as_json"])
     return 0 if report.complete else 1
 
@@ -108,36 +120,60 @@ def demo(trace: Path | None, **options: Unpack[DemoOptions]) -> int:
     return 1 if result.faults() else 0
 
 
-async def _replay(trace: Trace, url: str, limits: Limits, compare_cold: int) -> Report:
-    console, clock = Console(stderr=True), SystemClock()
-    run = f"replay-{secrets.token_hex(4)}"
-    async with worker_client(url, clock) as client:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is replayed and how; see `ReplayOptions`."""
+
+    trace: Trace
+    limits: Limits
+    compare_cold: int
+    scale: int
+    pace: Pace
+
+    def sessions(self) -> Iterator[Session]:
+        return sendable(self.trace.sessions())
+
+    def asked(self) -> Asked:
+        """What the replay will send. Reads all of it, so a broken trace fails before the start."""
+        chosen = islice(self.sessions(), self.limits.sessions)
+        asked = Asked(scale=self.scale, speed=self.pace.speed)
+        for session in chosen:
+            asked.add(session, min(len(session.calls), self.limits.turns))
+        if self.scale and not asked.block_tokens:
+            message = f"--scale is for traces that are told in blocks; {self.trace.path} tells its text"
+            raise CacheError(Kind.BAD_REQUEST, message)
+        return asked
+
+
+async def _replay(plan: _Plan, url: str) -> Report:
+    console, clock = Console(stderr=True), plan.pace.clock
+    async with worker_client(url, clock, plan.pace.sleep) as client:
         model = await client.connect()
-        in_file = trace.count()
-        turns = _turns(trace, limits)
-        with steps(f"replaying on {model}", turns, console, clock) as shown:
-            mode = Mode(run, digest=compare_cold > 0)
-            played = await play(client, trace.conversations(), limits, mode, shown.advance)
+        in_file = plan.trace.count()
+        asked = plan.asked()
+        spelling = Spelling(vocabulary(client.about), plan.scale) if asked.block_tokens else TEXT_ONLY
+        mode = Mode(
+            f"replay-{secrets.token_hex(4)}", digest=plan.compare_cold > 0, spelling=spelling, pace=plan.pace
+        )
+        with steps(f"replaying on {model}", asked.turns, console, clock) as shown:
+            played = await play(client, plan.sessions(), plan.limits, mode, shown.advance)
         comparison = NO_COMPARISON
-        if compare_cold:
-            comparison = await _compare_cold(client, trace, played[:compare_cold], limits, (console, clock))
-    return Report(model, played, in_file, comparison, strict_tokens=limits.at_once == 1)
+        if plan.compare_cold:
+            comparison = await _compare_cold(client, plan, played[: plan.compare_cold], mode, console)
+    alone = plan.limits.at_once == 1 and not asked.sub_agents
+    return Report(model, played, in_file, comparison, strict_tokens=alone, asked=asked)
 
 
 async def _compare_cold(
-    client: WorkerClient, trace: Trace, warm: list[Played], limits: Limits, shown_by: tuple[Console, Clock]
+    client: WorkerClient, plan: _Plan, warm: list[Played], mode: Mode, console: Console
 ) -> Comparison:
-    """The same sessions again with the cache off, as many at once as before."""
-    again = Limits(len(warm), limits.turns, limits.max_tokens, limits.at_once)
-    with steps("again with the cache off", sum(len(one.turns) for one in warm), *shown_by) as shown:
-        mode = Mode("", reuse=False, digest=True)
-        cold = await play(client, trace.conversations(), again, mode, shown.advance)
+    """The same sessions again with the cache off, as many at once as before; no gap is waited for."""
+    again = replace(plan.limits, sessions=len(warm))
+    turns = sum(len(one.turns) for one in warm)
+    with steps("again with the cache off", turns, console, plan.pace.clock) as shown:
+        cold_mode = Mode("", reuse=False, digest=True, spelling=mode.spelling)
+        cold = await play(client, plan.sessions(), again, cold_mode, shown.advance)
     return compare(warm, cold)
-
-
-def _turns(trace: Trace, limits: Limits) -> int:
-    """How many turns the replay will send. Reads what will be replayed, so a broken trace fails before the start."""
-    return sum(min(len(one.calls), limits.turns) for one in islice(trace.conversations(), limits.sessions))
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

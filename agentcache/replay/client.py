@@ -1,4 +1,4 @@
-"""HTTP client of a running worker: chat completions, sessions, and what a replay reads back.
+"""HTTP client of a running worker: chats and prompts of token ids, sessions, and what a replay reads back.
 
 One object per worker, used from one event loop; it holds no more connections than requests in flight.
 """
@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, cast
 
 import aiohttp
@@ -23,6 +24,8 @@ SILENCE_S = 600.0
 """Longest wait for the next byte of an answer: one long cold prompt on a slow machine."""
 BUSY_RETRIES = 120
 Pause = Callable[[float], Awaitable[None]]
+Prompt = list[Message] | tuple[int, ...]
+"""A chat, or token ids."""
 _UNREACHABLE = (aiohttp.ClientConnectionError, aiohttp.InvalidURL, TimeoutError)
 
 
@@ -30,23 +33,34 @@ _UNREACHABLE = (aiohttp.ClientConnectionError, aiohttp.InvalidURL, TimeoutError)
 class Ask:
     """One turn to send. Without `session` it belongs to none; `reuse` False runs it with the cache off.
 
-    `digest` asks for token ids and the digest of the first logits, which only agentcache's worker gives.
+    `parent` is the session that began this one. `digest` asks for token ids and the digest of the first logits, which
+    only agentcache's worker gives.
     """
 
-    messages: list[Message]
+    prompt: Prompt
     max_tokens: int
     session: str = ""
     reuse: bool = True
     digest: bool = False
+    parent: str = ""
+
+    @property
+    def path(self) -> str:
+        return "/v1/completions" if isinstance(self.prompt, tuple) else "/v1/chat/completions"
 
     def headers(self) -> dict[str, str]:
-        named = {"x-agentcache-session": self.session} if self.session else {}
+        said = {"x-agentcache-session": self.session, "x-agentcache-parent": self.parent}
+        named = {name: value for name, value in said.items() if self.session and value}
         return named if self.reuse else {**named, "x-agentcache-reuse": "0"}
 
     def body(self, model: str) -> dict[str, Any]:
+        if isinstance(self.prompt, tuple):
+            said: dict[str, Any] = {"prompt": self.prompt}
+        else:
+            said = {"messages": [dict(message) for message in self.prompt]}
         body: dict[str, Any] = {
             "model": model,
-            "messages": [dict(message) for message in self.messages],
+            **said,
             "max_tokens": self.max_tokens,
             "temperature": 0,
             "stream": True,
@@ -131,8 +145,9 @@ class WorkerClient:
     async def _try(self, ask: Ask) -> tuple[Outcome, float]:
         """The outcome, and after how many seconds to try again (0: do not)."""
         answer = StreamedAnswer(self._clock)
-        path = "/v1/chat/completions"
-        async with self._response("POST", path, json=ask.body(self.model), headers=ask.headers()) as response:
+        body = BytesIO(json.dumps(ask.body(self.model)).encode())
+        headers = {"content-type": "application/json", **ask.headers()}
+        async with self._response("POST", ask.path, data=body, headers=headers) as response:
             if response.status != 200:
                 busy = response.status == 429
                 said = response.headers.get("retry-after", "")

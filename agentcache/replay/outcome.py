@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-SKIPPED_CODES = frozenset({"context_length_exceeded", "prompt_too_long", "over_pool"})
+SKIPPED_CODES = frozenset({"context_length_exceeded", "prompt_too_long", "over_pool", "body_too_large"})
 """Error codes of a turn that can never fit this worker; a replay goes on without it."""
 
 

@@ -1,7 +1,7 @@
 """What a replay answers: one JSON object, or the same as a table."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -10,8 +10,42 @@ from rich.table import Table
 from agentcache.replay.compare import Comparison, median_ms
 from agentcache.replay.outcome import Refused
 from agentcache.replay.run import Played
+from agentcache.replay.trace import Session
 
 NO_COMPARISON = Comparison(())
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a replay sends, and how. Tokens of the trace's blocks, and as how many each is sent (0: as it is);
+    `speed` 0: no gap is waited for.
+    """
+
+    scale: int = 0
+    speed: float = 0.0
+    turns: int = 0
+    sub_agents: int = 0
+    block_tokens: set[int] = field(default_factory=set)
+
+    def add(self, session: Session, turns: int) -> None:
+        """A session of which so many turns are sent."""
+        self.turns += turns
+        self.sub_agents += bool(session.among.parent)
+        self.block_tokens |= {session.block_tokens} - {0}
+
+    def as_json(self) -> dict[str, Any]:
+        """Nothing where there are no blocks and no speed."""
+        sizes = sorted(self.block_tokens)
+        blocks = {"block_tokens": sizes, "sent_block_tokens": [self.scale or size for size in sizes]}
+        return {**(blocks if sizes else {}), **({"speed": self.speed} if self.speed else {})}
+
+    def lines(self) -> Iterator[str]:
+        sizes = ", ".join(map(str, sorted(self.block_tokens)))
+        if sizes:
+            scaled = f", each sent as {self.scale} tokens" if self.scale else ""
+            yield f"Text was made up for blocks of {sizes} tokens{scaled}."
+        if self.speed:
+            yield f"Recorded gaps were waited for, divided by {self.speed:g}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +58,7 @@ class Report:
     comparison: Comparison = NO_COMPARISON
     strict_tokens: bool = False
     """True if batching cannot explain a differing token: one request at a time."""
+    asked: Asked = field(default_factory=Asked)
 
     @property
     def skipped(self) -> int:
@@ -52,6 +87,7 @@ class Report:
             "model": self.model,
             "sessions_in_file": self.in_file,
             "complete": self.complete,
+            **self.asked.as_json(),
             "totals": {**totals, "sessions": len(self.played)},
             "sessions": [{**_row(one.name, [one]), "refused": _refused(one)} for one in self.played],
             **compared,
@@ -60,7 +96,8 @@ class Report:
     def show(self, console: Console) -> None:
         """The table, then what was passed over and what the comparison found."""
         console.print(session_table(self.played))
-        for line in (line for one in self.played for line in refusal_lines(one)):
+        refused = (line for one in self.played for line in refusal_lines(one))
+        for line in (*refused, *self.asked.lines()):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         if self.comparison.pairs:
             console.print(_comparison_line(self.comparison), highlight=False, soft_wrap=True)

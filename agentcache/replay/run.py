@@ -3,12 +3,14 @@
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from agentcache.replay.client import Ask, WorkerClient
+from agentcache.replay.client import Ask, Prompt, WorkerClient
 from agentcache.replay.outcome import Answer, Outcome, Refused
+from agentcache.replay.pacing import AT_ONCE, Pace
+from agentcache.replay.spelling import TEXT_ONLY, Spelling
 from agentcache.replay.trace import Session
 
 NO_LIMIT = sys.maxsize
@@ -20,7 +22,7 @@ _NOT_IN_A_HEADER = re.compile(r"[^A-Za-z0-9._-]+")
 class Limits:
     """How much of a trace is replayed: its first sessions, the first turns of each, tokens generated a turn.
 
-    `at_once` sessions run at the same time.
+    `at_once` sessions run at the same time, and their sub-agents beside them.
     """
 
     sessions: int = NO_LIMIT
@@ -34,13 +36,15 @@ class Mode:
     """How turns are sent. `run` begins every session id, so that two replays never meet in one session.
 
     A run without reuse sends no session: it must neither find nor leave anything. `keep_open` leaves the closing
-    to the caller.
+    to the caller. `spelling` of a trace that is told in blocks has the worker's vocabulary.
     """
 
     run: str
     reuse: bool = True
     digest: bool = False
     keep_open: bool = False
+    spelling: Spelling = TEXT_ONLY
+    pace: Pace = AT_ONCE
 
     def session_id(self, ordinal: int, name: str) -> str:
         """The id at the worker: unique in the run, and fit for a header whatever the trace calls the session."""
@@ -76,42 +80,137 @@ async def play(
 ) -> list[Played]:
     """Replay the first sessions of a trace and answer them in its order.
 
-    A session is taken from `sessions` only when its turn comes, so no more than `at_once` are in memory.
+    A session is taken from `sessions` only when its turn comes, so no more than `at_once` are in memory, the next one,
+    and the sub-agents that follow theirs in the trace: these begin when their parent has come so far, beside it.
 
-    Errors  CacheError(UNREACHABLE), and BAD_TRACE from the trace; sessions begun by then are closed first
+    Errors  CacheError(UNREACHABLE), BAD_TRACE from the trace, BAD_REQUEST for a scale that is too small; sessions
+            begun by then are closed first
     """
-    waiting = enumerate(islice(sessions, limits.sessions))
-    played: dict[int, Played] = {}
+    waiting = families(islice(sessions, limits.sessions), mode.spelling)
+    player = _Player(client, limits, mode, on_turn)
 
     async def take_turns() -> None:
-        for ordinal, session in waiting:
-            session_id = mode.session_id(ordinal, session.name)
-            played[ordinal] = await play_session(client, session, session_id, (limits, mode), on_turn)
+        for family in waiting:
+            await player.play(family, family.first, FROM_NOBODY)
 
     tasks = [asyncio.create_task(take_turns()) for _ in range(min(limits.at_once, limits.sessions))]
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return [played[ordinal] for ordinal in sorted(played)]
+        await _ended(tasks)
+    return [player.played[ordinal] for ordinal in sorted(player.played)]
 
 
-async def play_session(
-    client: WorkerClient, session: Session, session_id: str, how: tuple[Limits, Mode], on_turn: OnTurn
-) -> Played:
-    """Replay one session. A turn that cannot fit is passed over; any other refusal ends the session."""
-    limits, mode = how
-    outcomes: list[Outcome] = []
-    try:
-        for messages in islice(session.prompts(), limits.turns):
-            ask = Ask(messages, limits.max_tokens, session_id, mode.reuse, mode.digest)
-            outcomes.append(await client.ask(ask))
-            on_turn(outcomes[-1])
-            if isinstance(outcomes[-1], Refused) and not outcomes[-1].skipped:
-                break
-    finally:
-        if session_id and not mode.keep_open:
-            await client.close_session(session_id)
-    return Played(session.name, session_id, tuple(outcomes), len(session.calls))
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A session and its number in the trace, with its prompts."""
+
+    ordinal: int
+    session: Session
+    prompts: Iterator[Prompt]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A session and those that follow it in the trace and have their parent among these."""
+
+    members: list[Member]
+
+    @property
+    def first(self) -> Member:
+        return self.members[0]
+
+    def begun_by(self, parent: Member, turns: int) -> dict[int, list[Member]]:
+        """Whom a session of so many turns begins, by the number of turns that have ended then.
+
+        At least one: before its first a parent is not known to the worker.
+        """
+        begin: dict[int, list[Member]] = {}
+        for member in self.members:
+            among = member.session.among
+            if among.parent == parent.session.name and member is not parent:
+                begin.setdefault(min(max(among.after_call, 1), turns), []).append(member)
+        return begin
+
+
+def families(sessions: Iterable[Session], spelling: Spelling) -> Iterator[Family]:
+    """The sessions of a trace with their sub-agents; spelled in the order of the trace, whoever takes them."""
+    members: list[Member] = []
+    for ordinal, session in enumerate(sessions):
+        names = {member.session.name for member in members}
+        if members and not (session.among.parent and session.among.parent in names):
+            yield Family(members)
+            members = []
+        members.append(Member(ordinal, session, spelling.prompts(session)))
+    if members:
+        yield Family(members)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The parent's session at the worker, and when the call ended after which a session begins."""
+
+    parent: str = ""
+    ended_ns: int = 0
+
+
+FROM_NOBODY = Beginning()
+
+
+class _Player:
+    """Plays sessions one call after the other."""
+
+    def __init__(self, client: WorkerClient, limits: Limits, mode: Mode, on_turn: OnTurn) -> None:
+        self._client = client
+        self._limits = limits
+        self._mode = mode
+        self._on_turn = on_turn
+        self.played: dict[int, Played] = {}
+
+    async def play(self, family: Family, member: Member, begins: Beginning) -> None:
+        """One session, then what is left of its sub-agents; closed after them, so that they keep their parent.
+
+        A turn that cannot fit is passed over; any other refusal ends the session.
+        """
+        session, session_id = member.session, self._mode.session_id(member.ordinal, member.session.name)
+        turns = min(len(session.calls), self._limits.turns)
+        children = family.begun_by(member, turns)
+        begun: list[asyncio.Task[None]] = []
+        outcomes: list[Outcome] = []
+        ended_ns = begins.ended_ns
+
+        def begin(some: Iterable[Member]) -> None:
+            here = Beginning(session_id, ended_ns)
+            begun.extend(asyncio.create_task(self.play(family, child, here)) for child in some)
+
+        try:
+            for turn, prompt in enumerate(islice(member.prompts, turns)):
+                if turn or member is not family.first:
+                    await self._mode.pace.wait(ended_ns, session.calls[turn].facts.gap)
+                outcomes.append(await self._ask(prompt, session_id, begins.parent))
+                ended_ns = self._mode.pace.clock.now_ns()
+                begin(children.pop(turn + 1, ()))
+                if isinstance(outcomes[-1], Refused) and not outcomes[-1].skipped:
+                    break
+            begin(child for some in children.values() for child in some)
+            played = Played(session.name, session_id, tuple(outcomes), len(session.calls))
+            self.played[member.ordinal] = played
+            await asyncio.gather(*begun)
+        finally:
+            await _ended(begun)
+            if session_id and not self._mode.keep_open:
+                await self._client.close_session(session_id)
+
+    async def _ask(self, prompt: Prompt, session_id: str, parent: str) -> Outcome:
+        mode = self._mode
+        ask = Ask(prompt, self._limits.max_tokens, session_id, mode.reuse, mode.digest, parent)
+        outcome = await self._client.ask(ask)
+        self._on_turn(outcome)
+        return outcome
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End those that still run, and wait until they have."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A streamed chat completion, read as it comes: server-sent events into one outcome."""
+"""A streamed completion, of a chat or of tokens, read as it comes: server-sent events into one outcome."""
 
 import json
 from collections.abc import AsyncIterator
@@ -80,7 +80,7 @@ class StreamedAnswer:
 
     def _add_choice(self, choice: dict[str, Any]) -> None:
         delta = choice.get("delta") or {}
-        text, tokens = delta.get("content") or "", choice.get("token_ids") or ()
+        text, tokens = delta.get("content") or choice.get("text") or "", choice.get("token_ids") or ()
         if not self._first_ns and (text or tokens or delta.get("tool_calls")):
             self._first_ns = self._clock.now_ns()
         self._text.append(text)

@@ -110,6 +110,8 @@ class InfoRoutes:
                 "device": info.device,
                 "core": info.core,
                 "random_weights": info.random_weights,
+                "vocab_size": info.vocab_size,
+                "special_tokens": list(self._worker.tokenizer.special_tokens),
             },
         }
 

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,14 @@ import structlog
 import uvicorn
 
 from agentcache import logs
+from agentcache.config import Settings
+from agentcache.engine.build import build_engine, load_tokenizer_for
+from agentcache.engine.thread import EngineThread
 from agentcache.web.listening import bind, url_of
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
+from agentcache.worker.serve import make_worker
+from tests.accounting import SIZES
 from tests.serving import no_references, nothing_left, save_tiny_checkpoint, started_worker
 
 SYSTEM = "You repair small programs. " * 12
@@ -49,9 +55,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
 
 
-@pytest.fixture(scope="session")
-def shared(checkpoint: Path) -> Iterator[Served]:
-    worker = started_worker(checkpoint)
+@contextmanager
+def serving(worker: Worker) -> Iterator[Served]:
+    """A started worker at an address, until the block ends."""
     listener = bind("127.0.0.1", 0)
     server = Announcing(uvicorn.Config(create_app(worker), log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -63,18 +69,48 @@ def shared(checkpoint: Path) -> Iterator[Served]:
     asyncio.run(worker.thread.stop(0))
 
 
+@pytest.fixture(scope="session")
+def shared(checkpoint: Path) -> Iterator[Served]:
+    with serving(started_worker(checkpoint)) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def shared_counting() -> Iterator[Served]:
+    with serving(keeping_account("tiny-full", full_slots=2048)) as served:
+        yield served
+
+
 @pytest.fixture
 def served(shared: Served) -> Iterator[Served]:
-    """The shared worker with an empty cache; after the test no request, session or reference is left.
+    """The shared worker with an empty cache; after the test no request, session or reference is left."""
+    with emptied(shared):
+        yield shared
 
-    Its log lines go to a buffer: stdout belongs to the command under test.
-    """
+
+@pytest.fixture
+def counting(shared_counting: Served) -> Iterator[Served]:
+    """The same for a worker with full attention that keeps account: 2,048 pages of 4 tokens."""
+    with emptied(shared_counting):
+        yield shared_counting
+
+
+@contextmanager
+def emptied(served: Served) -> Iterator[None]:
+    """Its log lines go to a buffer: stdout belongs to the command under test."""
     logs.configure("text", "info", io.StringIO())
-    asyncio.run(shared.worker.thread.call(lambda engine: engine.cache.flush()))
-    yield shared
-    asyncio.run(shared.worker.thread.call(nothing_left))
-    asyncio.run(shared.worker.thread.call(no_references))
+    asyncio.run(served.worker.thread.call(lambda engine: engine.cache.flush()))
+    yield
+    asyncio.run(served.worker.thread.call(nothing_left))
+    asyncio.run(served.worker.thread.call(no_references))
     structlog.reset_defaults()
+
+
+def keeping_account(model: str, **changes: Any) -> Worker:
+    """A worker that computes nothing. Caller: ends its thread."""
+    settings = Settings.model_validate({"engine": "accounting", "model": model, **SIZES, **changes})
+    thread = EngineThread(lambda: build_engine(settings))
+    return make_worker(thread, thread.start().info, load_tokenizer_for(settings), settings)
 
 
 def trajectory(name: str, turns: int, words: int) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.cli import ReplayOptions, replay
+from agentcache.replay.cli import AT_A_WORKER, ReplayOptions, replay
 from tests.replay.conftest import NAMES, Served, trajectory, write_trace
 
 GRID_TOKENS = 32
 
 
 def options(**changes: Any) -> ReplayOptions:
-    given = {"sessions": None, "turns": None, "max_tokens": 3, "concurrency": 3, "compare_cold": 0}
+    given = {**AT_A_WORKER, "max_tokens": 3, "concurrency": 3}
     return ReplayOptions(**{**given, "as_json": True, **changes})  # type: ignore[typeddict-item]
 
 
@@ -95,7 +95,7 @@ def test_the_table_names_sessions_and_what_was_skipped(
     assert replay(path, served.url, **options(as_json=False)) == 1
     shown = capsys.readouterr()
     assert "skipped: too-long, " in shown.out
-    assert "context (4096)" in shown.out
+    assert "over 4096 tokens" in shown.out
     assert "Replayed 2 of 2 sessions" in shown.out
     assert "replaying on tiny: 8 of 8 turns" in shown.err
 

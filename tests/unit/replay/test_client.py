@@ -80,7 +80,7 @@ async def test_a_turn_says_its_session_and_asks_for_usage() -> None:
 async def test_a_cold_turn_has_no_session_and_a_digest_is_asked_for() -> None:
     script = Scripted([(200, {}, sse(USAGE))])
     async with serving(script) as client:
-        await client.ask(Ask(ASK.messages, 4, reuse=False, digest=True))
+        await client.ask(Ask(ASK.prompt, 4, reuse=False, digest=True))
     _, _, headers, body = script.asked[0]
     assert headers["x-agentcache-reuse"] == "0"
     assert "x-agentcache-session" not in headers
