@@ -101,8 +101,10 @@ SCHEDULERS = ("fcfs", "longest_prefix", "least_uncached")
 @click.option("--url", help="against the worker or router there")
 @click.option("--turns", type=POSITIVE, help="--url: the first N turns of each session  [all]")
 @click.option("--max-tokens", type=POSITIVE, help="--url: tokens generated a turn  [16]")
-@click.option("--concurrency", type=POSITIVE, help="--url: sessions at the same time  [4]")
+@click.option("--concurrency", type=POSITIVE, help="--url: sessions at once, sub-agents beside  [4]")
 @click.option("--compare-cold", type=NATURAL, help="--url: repeat N sessions with the cache off  [0]")
+@click.option("--scale", type=POSITIVE, help="--url: tokens to send each block id as  [all that it has]")
+@click.option("--speed", type=FRACTION, help="--url: wait for recorded gaps, divided by this  [do not wait]")
 def replay(path: Path, **options: Any) -> None:
     """Replay recorded sessions: what an order, a room or a tier would give them.
 
@@ -113,7 +115,9 @@ def replay(path: Path, **options: Any) -> None:
     LRU and an order that knows the future, and the time to the first token on a modelled machine.
 
     With --url the sessions are sent to a worker. The recorded answers are the history; the worker's own are measured
-    and dropped. Exit code 1 if a turn was skipped or failed, or if the cache changed an answer.
+    and dropped. Where a trace has block ids in place of text, each id is sent as tokens of its own; --scale makes long
+    ones fit a small worker. Sub-agents run beside their parents. Exit code 1 if a turn was skipped or failed, or if
+    the cache changed an answer.
     """
     said = {name: value for name, value in options.items() if value not in (None, ())}
     _start("agentcache.replay.cli:replay_trace", path, said)

@@ -47,6 +47,19 @@ def test_token_ids_count_as_a_token_before_their_text_can_be_shown() -> None:
     assert (outcome.tokens, outcome.first_logits, outcome.ttft_ns) == ((5, 6, 7), "ab", 3)
 
 
+def test_the_answer_to_a_prompt_of_tokens_has_its_text_in_the_choice_itself() -> None:
+    clock = ManualClock()
+    answer = StreamedAnswer(clock)
+    clock.advance(3)
+    for text in ("He", "llo", ""):
+        answer.add({"choices": [{"index": 0, "text": text, "finish_reason": None}]})
+        clock.advance(4)
+    answer.add({"choices": [], "usage": USAGE})
+    outcome = answer.outcome()
+    assert isinstance(outcome, Answer)
+    assert (outcome.text, outcome.ttft_ns) == ("Hello", 3)
+
+
 def test_an_answer_without_any_token_took_all_its_time() -> None:
     clock = ManualClock()
     answer = StreamedAnswer(clock)
