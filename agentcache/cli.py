@@ -274,6 +274,13 @@ def policies(options: tuple[str, ...]) -> None:
     _start("agentcache.bench.policies:main", options)
 
 
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def swebench(options: tuple[str, ...]) -> None:
+    """Eviction orders on SWE-bench agents, in the lab and on an engine."""
+    _start("agentcache.bench.swebench:main", options)
+
+
 @cli.command("config")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 @settings_options(Settings)

@@ -13,6 +13,9 @@ EXCUSED: dict[str, str] = {
     "agentcache/bench/multiturn.py::late import::resolve_name": (
         "what draws is found when a plot is asked for: matplotlib is an extra"
     ),
+    "agentcache/bench/swebench.py::late import::resolve_name": (
+        "what draws is found when a plot is asked for: matplotlib is an extra"
+    ),
     "agentcache/bench/policies.py::late import::resolve_name": (
         "what draws is found when a report is asked for: matplotlib is an extra"
     ),
