@@ -160,8 +160,8 @@ async def _replay(plan: _Plan, url: str) -> Report:
         comparison = NO_COMPARISON
         if plan.compare_cold:
             comparison = await _compare_cold(client, plan, played[: plan.compare_cold], mode, console)
-    alone = plan.limits.at_once == 1 and not asked.sub_agents
-    return Report(model, played, in_file, comparison, strict_tokens=alone, asked=asked)
+    one_by_one = asked.one_by_one(plan.limits.at_once)
+    return Report(model, played, in_file, comparison, strict_tokens=one_by_one, asked=asked)
 
 
 async def _compare_cold(

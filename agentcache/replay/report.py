@@ -33,6 +33,10 @@ class Asked:
         self.sub_agents += bool(session.among.parent)
         self.block_tokens |= {session.block_tokens} - {0}
 
+    def one_by_one(self, at_once: int) -> bool:
+        """Whether no two of its requests run at the same time."""
+        return at_once == 1 and not self.sub_agents
+
     def as_json(self) -> dict[str, Any]:
         """Nothing where there are no blocks and no speed."""
         sizes = sorted(self.block_tokens)

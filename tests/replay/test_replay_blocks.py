@@ -18,7 +18,7 @@ from agentcache.replay.pacing import Pace
 from agentcache.replay.run import Limits, Mode, Played, play
 from agentcache.replay.spelling import Spelling, vocabulary
 from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
-from tests.replay.conftest import Served
+from tests.replay.conftest import Served, emptied, keeping_account, serving
 from tests.traces import GOLDEN, written
 
 BLOCK = GRID = 16
@@ -44,8 +44,10 @@ class Watched:
         ask, close = client.ask, client.close_session
 
         async def asked(one: Ask) -> Outcome:
+            who = f"{_named(one.session)} below {_named(one.parent)}"
+            self.said.append(f"{who} asks")
             outcome = await ask(one)
-            self.said.append(f"{_named(one.session)} below {_named(one.parent)}")
+            self.said.append(f"{who} is answered")
             return outcome
 
         async def closed(name: str) -> dict[str, Any]:
@@ -54,6 +56,9 @@ class Watched:
 
         monkeypatch.setattr(client, "ask", asked)
         monkeypatch.setattr(client, "close_session", closed)
+
+    def at(self, what: str) -> list[int]:
+        return [at for at, said in enumerate(self.said) if said == what]
 
 
 def _named(session_id: str) -> str:
@@ -137,16 +142,13 @@ async def test_a_sub_agent_begins_when_its_parent_has_come_so_far_and_closes_bef
         watched.watch(client, monkeypatch)
         found = await play(client, [parent, *children], Limits(max_tokens=2), mode, lambda _: None)
     assert [one.name for one in found] == ["parent", "early", "child", "late"]
-    said = watched.said
-    assert said[0] == "parent below nobody"
-    assert said[-1] == "parent closed"
-    second = [at for at, what in enumerate(said) if what == "parent below nobody"][1]
-    assert said.index("child below parent") > second
-    assert said.count("early below parent") == said.count("late below child") == 2
-    assert [at for at, what in enumerate(said) if what == "child below parent"][1] < said.index(
-        "late below child"
-    )
-    assert said.index("late closed") < said.index("child closed")
+    parents, answered = watched.at("parent below nobody asks"), watched.at("parent below nobody is answered")
+    assert parents[0] == 0
+    assert parents[1] < watched.at("early below parent asks")[0] < parents[2]
+    assert answered[1] < watched.at("child below parent asks")[0]
+    assert watched.at("child below parent is answered")[1] < watched.at("late below child asks")[0]
+    assert len(watched.at("late below child is answered")) == 2
+    assert watched.at("late closed") < watched.at("child closed") < watched.at("parent closed")
 
 
 @pytest.mark.asyncio
@@ -243,6 +245,21 @@ def test_prompts_over_the_context_are_passed_over_or_scaled(
     report = json.loads(capsys.readouterr().out)
     assert (report["block_tokens"], report["sent_block_tokens"], report["speed"]) == ([512], [8], 2.0)
     assert [one["prompt_tokens"] for one in report["sessions"]] == [3 * 8 + 2, 400 * 8 + 2]
+
+
+def test_a_prompt_that_is_too_long_to_be_read_is_passed_over(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Some 10 million bytes, more than sockets buffer, where 8,192 are read."""
+    rows = [
+        {"timestamp": at, "input_length": tokens, "output_length": 5, "hash_ids": [*range(4_000)]}
+        for at, tokens in enumerate((512, 2_000_000))
+    ]
+    path = written(tmp_path, "mooncake.jsonl", *rows)
+    with serving(keeping_account("tiny-full", body_limit_bytes=8192)) as small, emptied(small):
+        assert replay(path, small.url, **options()) == 1
+    _, long = json.loads(capsys.readouterr().out)["sessions"]
+    assert [(one["skipped"], one["code"]) for one in long["refused"]] == [(True, "body_too_large")]
 
 
 def test_a_compared_replay_spells_the_same_twice(capsys: pytest.CaptureFixture[str], served: Served) -> None:

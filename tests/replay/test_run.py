@@ -1,6 +1,7 @@
 """What a run promises when it does not go to its end."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from agentcache.replay.outcome import Answer, Outcome, Refused
 from agentcache.replay.readers import open_trace
 from agentcache.replay.references import Place, read_references
 from agentcache.replay.run import Limits, Mode, play
-from agentcache.replay.trace import Call, Session
+from agentcache.replay.trace import Call, Link, Session
+from agentcache.replay.trace import Place as Below
 from tests.replay.conftest import Served
 
 pytestmark = pytest.mark.asyncio
@@ -86,15 +88,18 @@ async def test_a_cold_run_finds_nothing_and_leaves_nothing(trace: Path, served: 
 
 
 async def test_a_refusal_that_is_no_skip_ends_its_session_only(trace: Path, served: Served) -> None:
-    """An empty prompt is nothing that a smaller turn could mend."""
+    """An empty prompt is nothing that a smaller turn could mend. Those who wait for its session begin at its end."""
     good = next(open_trace(trace).sessions())
     bad = Session("bad", (Call(0, (), {}), *good.calls), "here")
+    child = replace(good, name="child", among=Below("bad", Link.SPAWN, 2))
     async with worker_client(served.url, SystemClock()) as client:
         await client.connect()
-        first, second = await play(client, [bad, good], Limits(max_tokens=1), Mode("refused"), unheard)
+        first, begun, second = await play(
+            client, [bad, child, good], Limits(max_tokens=1), Mode("refused"), unheard
+        )
     assert [type(turn) for turn in first.turns] == [Refused]
     assert first.refusals[0][1].code == "empty_prompt"
-    assert [type(turn) for turn in second.turns] == [Answer] * 4
+    assert [type(turn) for turn in begun.turns] == [type(turn) for turn in second.turns] == [Answer] * 4
 
 
 async def test_session_ids_fit_a_header_and_stay_apart() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from agentcache.replay.compare import Comparison, compare, median_ms
 from agentcache.replay.outcome import Answer, Outcome, Refused
-from agentcache.replay.report import Report, hit_rate, refusal_lines
+from agentcache.replay.report import Asked, Report, hit_rate, refusal_lines
 from agentcache.replay.run import Played
+from agentcache.replay.trace import Link, Place, Session
 
 MS = 1_000_000
 COLD = Answer("a", (1, 2), "d1", 100, 0, 2, 50 * MS)
@@ -118,3 +119,11 @@ def test_a_server_without_digests_is_compared_by_its_text() -> None:
     other = [played(replace(COLD, first_logits="", tokens=(), text="b"))]
     assert Report("m", warm, 1, compare(warm, same), strict_tokens=True).complete
     assert Report("m", warm, 1, compare(warm, other), strict_tokens=True).differs
+
+
+def test_sub_agents_run_beside_their_parents_whatever_the_concurrency() -> None:
+    asked = Asked()
+    asked.add(Session("one", (), "here"), 3)
+    assert (asked.turns, asked.one_by_one(1), asked.one_by_one(2)) == (3, True, False)
+    asked.add(Session("child", (), "here", among=Place("one", Link.SPAWN)), 4)
+    assert (asked.turns, asked.one_by_one(1)) == (7, False)
