@@ -11,12 +11,15 @@ from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.formats.agentcache import AgentcacheReader
+from agentcache.replay.formats.aiperf import AiperfReader
 from agentcache.replay.formats.azure import AzureReader
 from agentcache.replay.formats.claude import ClaudeCodeReader
+from agentcache.replay.formats.codex import CodexReader
 from agentcache.replay.formats.dynamo import DynamoReader
 from agentcache.replay.formats.lmcache import LmCacheReader
 from agentcache.replay.formats.miniswe import MiniSweReader
 from agentcache.replay.formats.mooncake import MooncakeReader
+from agentcache.replay.formats.openhands import OpenHandsReader
 from agentcache.replay.formats.sweagent import SweAgentReader
 from agentcache.replay.formats.tau import TauBenchReader
 from agentcache.replay.formats.tracelab import TraceLabReader
@@ -59,6 +62,9 @@ READERS: tuple[Reader, ...] = (
     DynamoReader(),
     MooncakeReader(),
     AzureReader(),
+    CodexReader(),
+    OpenHandsReader(),
+    AiperfReader(),
     MiniSweReader(),
 )
 
