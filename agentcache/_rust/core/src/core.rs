@@ -331,6 +331,7 @@ impl TreeCore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::FULL;
     use crate::config::{Order, OrderBase};
     use crate::coverage::Coverage;
 
@@ -350,19 +351,29 @@ mod tests {
         })
     }
 
+    fn plain(full: &[i32]) -> Offer<'_> {
+        Offer { full, pieces: &[], after: None, tier: Tier::Device, priority: 0, full_from: None }
+    }
+
+    #[test]
+    fn a_demoted_path_stays_one_run() {
+        let mut core = core();
+        (core.trie.config.write_back, core.trie.config.host_tier) = (true, true);
+        let tokens: Vec<i32> = (0..40).collect();
+        let namespace = core.namespace([7; 32]);
+        let offer = plain(&tokens);
+        core.insert(Key { tokens: &tokens, namespace }, &offer, 1).expect("it fits");
+        let evicted = core.evict(FULL, Tier::Device, 30, &[40], 2).expect("there is room");
+        assert_eq!((evicted.moving, core.trie.arena.ids().count()), (30, 2));
+        core.check().expect("the tree is whole");
+    }
+
     #[test]
     fn references_are_counted_right_when_the_rounds_of_stamps_start_over() {
         let mut core = core();
         core.markers.coverage = Coverage::late();
         let tokens: Vec<i32> = (0..40).collect();
-        let offer = Offer {
-            full: &tokens,
-            pieces: &[],
-            after: None,
-            tier: Tier::Device,
-            priority: 0,
-            full_from: None,
-        };
+        let offer = plain(&tokens);
         let namespace = core.namespace([7; 32]);
         let tip = core.insert(Key { tokens: &tokens, namespace }, &offer, 1).expect("it fits").frontier;
         for turn in 0..20 {

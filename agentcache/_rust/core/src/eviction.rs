@@ -112,13 +112,20 @@ impl<'a> Eviction<'a> {
         let mut at = tail;
         while self.candidate(at) && self.trie.rank(at, FULL) == key {
             if self.demoting {
+                if let Some(above) = self.leave_run(at) {
+                    at = above;
+                    if self.done(at, self.trie.end(at)) {
+                        return;
+                    }
+                    continue;
+                }
                 let end = self.trie.end(at);
                 let above = self.trie.cut(at, end - self.trie.config.page_tokens);
                 if !self.leave_page(at) {
                     return;
                 }
                 at = above;
-                if self.gained() >= self.asked.want && self.trie.votes(at, self.trie.end(at)) {
+                if self.done(at, self.trie.end(at)) {
                     return;
                 }
             } else {
@@ -129,6 +136,42 @@ impl<'a> Eviction<'a> {
                 }
             }
         }
+    }
+
+    /// Whether enough is gained and a trimmed path may end here.
+    fn done(&self, holder: NodeId, end: u32) -> bool {
+        self.gained() >= self.asked.want && self.trie.votes(holder, end)
+    }
+
+    /// The last pages of a run that is on the device with FULL alone go down together, as one by one they would: the
+    /// first may need a lower ranked page to make way, the others carry it. None: no page of it can go so.
+    fn leave_run(&mut self, id: NodeId) -> Option<NodeId> {
+        let node = self.trie.arena.node(id);
+        let (start, end, page) = (node.start, node.end, self.trie.config.page_tokens);
+        if end - start <= page || node.resident != [1 << FULL, 0] || self.trie.tip_stands_apart(id) {
+            return None;
+        }
+        let before = self.moving;
+        let mut inner = end;
+        while inner > start {
+            self.moving += 1;
+            inner -= page;
+            let holder = if inner > start { id } else { self.trie.parent(id) };
+            if self.done(holder, inner) {
+                break;
+            }
+        }
+        let guest = Guest { id, end, component: FULL };
+        let pages = self.room.take_run(self.trie, guest, self.moving - before, &self.leaving, self.changes);
+        self.moving = before + pages;
+        if pages == 0 {
+            return None;
+        }
+        let above = self.trie.cut(id, end - pages as u32 * page);
+        self.trie.set_going(id, true);
+        self.going.push(self.trie.arena.key(id));
+        self.leaving.push((id, FULL));
+        Some(above)
     }
 
     /// Up to where a run is trimmed, and whether that end votes.

@@ -68,6 +68,11 @@ impl Heap {
         self.entries.first().map(|entry| (entry.id, entry.rank()))
     }
 
+    /// The top and those right below it, among which is the next one.
+    pub fn firsts(&self) -> impl Iterator<Item = (NodeId, Rank)> + '_ {
+        self.entries().take(1 + ARITY)
+    }
+
     pub fn entries(&self) -> impl Iterator<Item = (NodeId, Rank)> + '_ {
         self.entries.iter().map(|entry| (entry.id, entry.rank()))
     }

@@ -275,6 +275,24 @@ impl Trie {
         tops.reduce(|best, other| if self.ahead_of(other, best) { other } else { best }).map(|(id, ..)| id)
     }
 
+    /// How many of the last pages of the lowest ranked run go before all else, one after the other.
+    pub fn leads_by(&self, lowest: NodeId, component: usize, tier: Tier) -> i64 {
+        if self.tip_stands_apart(lowest) {
+            return 1;
+        }
+        let own = self.rank(lowest, component).1;
+        let behind = |rank: Rank| {
+            if self.config.order == Order::Ert {
+                urgency(own, self.ranked_ns) < urgency(rank, self.ranked_ns)
+            } else {
+                own < rank
+            }
+        };
+        let mut firsts = self.index[component][tier as usize].heaps.iter().flat_map(Heap::firsts);
+        let leads = firsts.all(|(id, rank)| id == lowest || behind(rank));
+        if leads { i64::from(self.width(lowest, component)) } else { 1 }
+    }
+
     /// Whether the last page of `one` goes before the page of another node that ends at `end`, at the time of the running
     /// call, ties included.
     pub fn goes_before(&self, one: NodeId, (other, end): (NodeId, u32), component: usize) -> bool {

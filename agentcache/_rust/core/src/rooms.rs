@@ -43,30 +43,67 @@ impl HostRoom {
     /// One slot for this piece; false when it cannot be had. What is `leaving` the device must keep its path.
     pub fn take(&mut self, trie: &mut Trie, guest: Guest, leaving: &[Place], changes: &mut Changes) -> bool {
         if self.free[guest.component] <= 0 {
-            self.make_way(trie, guest, leaving, changes);
+            self.make_way(trie, guest, (1, false), leaving, changes);
         }
         self.take_free(guest.component, 1) > 0
     }
 
-    /// Evict one lower ranked page or state from the host; any, when host data below would lose its path.
-    fn make_way(&mut self, trie: &mut Trie, guest: Guest, leaving: &[Place], changes: &mut Changes) {
+    /// Slots for the last `want` FULL pages of a run, the last of which is the guest, or for the deepest of them; each
+    /// carries the one below it. Answers how many.
+    pub fn take_run(
+        &mut self,
+        trie: &mut Trie,
+        guest: Guest,
+        want: i64,
+        leaving: &[Place],
+        changes: &mut Changes,
+    ) -> i64 {
+        let mut taken = 0;
+        loop {
+            taken += self.take_free(guest.component, want - taken);
+            if taken == want {
+                return taken;
+            }
+            self.make_way(trie, guest, (want - taken, taken > 0), leaving, changes);
+            if self.free[guest.component] <= 0 {
+                return taken;
+            }
+        }
+    }
+
+    /// Evict lower ranked pages or a state from the host; any, when host data below would lose its path.
+    ///
+    /// One, or up to `want` of the run that would be the lowest each time. `carrying`: the guest's page below has room.
+    fn make_way(
+        &mut self,
+        trie: &mut Trie,
+        guest: Guest,
+        (want, carrying): (i64, bool),
+        leaving: &[Place],
+        changes: &mut Changes,
+    ) {
         let Guest { id, end, component } = guest;
         let Some(lowest) = trie.best(component, HOST, self.now_ns) else { return };
         let on_the_way = |at: &Place| at.0 == lowest;
-        let above = !leaving.is_empty() && trie.is_prefix(lowest, id);
-        if component == FULL && (above || leaving.iter().any(on_the_way)) {
+        let above = trie.is_prefix(lowest, id);
+        let moving = carrying || !leaving.is_empty();
+        if component == FULL && ((moving && above) || leaving.iter().any(on_the_way)) {
             return; // what is about to move would lose its path
         }
-        if !carries(trie, guest) && !trie.goes_before(lowest, (id, end), component) {
+        if !carrying && !carries(trie, guest) && !trie.goes_before(lowest, (id, end), component) {
             return;
         }
+        let mut pages = 1;
         if !trie.is_state(component) {
-            trie.cut(lowest, trie.end(lowest) - trie.config.page_tokens);
+            if want > 1 && !above && trie.arena.node(lowest).resident[HOST as usize] == 1 << FULL {
+                pages = want.min(trie.leads_by(lowest, component, HOST));
+            }
+            trie.cut(lowest, trie.end(lowest) - pages as u32 * trie.config.page_tokens);
         }
         let mut others = cascaded(trie, lowest, component, HOST, false);
         others.push(component);
         for other in others {
-            self.free[other] = self.free[other].saturating_add(1);
+            self.free[other] = self.free[other].saturating_add(pages);
             trie.lose(lowest, other, HOST, changes);
         }
     }
