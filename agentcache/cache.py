@@ -237,7 +237,7 @@ class UnifiedRadixCache(SessionCalls):
         inserted = self._core.insert(key, offer, now)
         kept = _by_component(inserted.kept)
         for component, slots in by_component.items():
-            gone = np.setdiff1d(slots, kept.get(component, NO_SLOTS))
+            gone = np.setdiff1d(slots, kept[component]) if component in kept else slots
             self._ledger.settle(turn.number, component, gone)
         self._executor.apply(inserted.effects)
         turn.path = max(turn.path, key, key=len)

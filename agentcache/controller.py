@@ -169,7 +169,9 @@ class HybridCacheController:
         sent = _by_pool(result.job.target, flight.targets)
         landed = _by_pool(result.job.target, result.landed)
         for name, slots in sent.items():
-            self._pools[name].free(np.setdiff1d(slots, landed.get(name, NO_SLOTS)))
+            arrived = landed.get(name, NO_SLOTS)
+            if not np.array_equal(slots, arrived):
+                self._pools[name].free(np.setdiff1d(slots, arrived))
 
 
 def _placed(job: Job, pools: Mapping[PoolName, Pool]) -> Iterator[Piece]:

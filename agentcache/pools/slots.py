@@ -59,8 +59,11 @@ class SlotPool:
         return np.flatnonzero(self._used).astype(np.int32)
 
     def _require_used(self, slots: Slots) -> None:
-        known = bool(((slots >= 0) & (slots < self.size)).all())
-        if not known or not bool(self._used[slots].all()) or np.unique(slots).size != slots.size:
+        if not slots.size:
+            return
+        ordered = np.sort(slots)
+        known = ordered[0] >= 0 and ordered[-1] < self.size
+        if not known or not self._used[slots].all() or (ordered[1:] == ordered[:-1]).any():
             raise CacheError(
                 Kind.SLOT_MISUSE,
                 "a slot was freed twice or never allocated; nothing was freed",
