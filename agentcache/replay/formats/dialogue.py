@@ -35,12 +35,14 @@ class _Turn:
 class Dialogue:
     """Grows a history, and cuts it into calls: a new one for every response that answers.
 
-    What is asked after an answer's first event and before its last one comes behind it.
+    What is asked between two parts of an answer comes behind it: the answer was whole when it was asked, and its
+    parts are told as they were carried out.
     """
 
     _history: list[tuple[str, Message]] = field(default_factory=list)
     _turns: list[_Turn] = field(default_factory=list)
     _response: str = ""
+    _whole: bool = False
     _asked: Happened = Happened()
     _kind: WaitKind = WaitKind.UNKNOWN
 
@@ -52,7 +54,7 @@ class Dialogue:
     def ask(self, message: Message, kind: WaitKind, happened: Happened) -> None:
         """Something that the next prompt has; `kind`: who says it."""
         self._history.append((happened.name, message))
-        self._asked, self._kind = happened, kind
+        self._asked, self._kind, self._whole = happened, kind, True
         called = str(message.get("tool_call_id", ""))
         for turn in reversed(self._turns):
             if called and called in _ids(turn.answer):
@@ -64,7 +66,8 @@ class Dialogue:
         if not response or response != self._response or not self._turns:
             self._begin(response, happened)
         turn = self._turns[-1]
-        turn.ended_s = happened.at_s
+        if not self._whole:
+            turn.ended_s = happened.at_s
         content = [text for text in (turn.answer["content"], message.get("content")) if text]
         turn.answer["content"] = whole("\n".join(content))
         calls = [*turn.answer.get("tool_calls", ()), *message.get("tool_calls", ())]
@@ -108,7 +111,7 @@ class Dialogue:
         prompt = [message for _, message in self._history]
         self._turns.append(_Turn(prompt, answer, self._asked.at_s, self._kind))
         self._history.append((happened.name, answer))
-        self._response = response
+        self._response, self._whole = response, False
 
 
 def texts_of(record: Record, name: str) -> str:

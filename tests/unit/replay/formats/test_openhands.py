@@ -89,6 +89,24 @@ def test_results_are_in_the_prompt_that_follows_them(tmp_path: Path) -> None:
     assert session.calls[1].added[1:] == (result("k1", "a.py"), result("k2", "no command"))
 
 
+def test_actions_of_one_response_are_carried_out_one_after_the_other(tmp_path: Path) -> None:
+    """The answer was whole at the first of them; the next call waits for the last."""
+    log = lines("openhands-0.jsonl")
+    events = log[0]["history"][:5]
+    metadata = {**events[3]["tool_call_metadata"], "tool_call_id": "k2"}
+    events.append(
+        {**events[3], "id": 5, "timestamp": "2026-06-01T05:40:06.6", "tool_call_metadata": metadata}
+    )
+    metadata = {**events[4]["tool_call_metadata"], "tool_call_id": "k2"}
+    events.append({**events[4], "id": 6, "timestamp": "2026-06-01T05:40:09", "tool_call_metadata": metadata})
+    events.append({**log[0]["history"][9], "id": 7})
+    (session,) = open_trace(written(tmp_path, "t.jsonl", {"history": events})).sessions()
+    first, second = session.calls
+    assert (first.facts.api_s, first.facts.tools) == (3.0, (("bash", 2.5), ("bash", 5.0)))
+    assert second.facts.gap == Gap(WaitKind.TOOL, 5.0)
+    assert [message["content"] for message in second.added] == ["Look\nLook", "a.py", "a.py"]
+
+
 def test_exports_for_training() -> None:
     """Two runs of one task; the second has calls of functions as they were before tools."""
     first, second = golden("openhands-export.jsonl")
