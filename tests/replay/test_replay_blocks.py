@@ -111,6 +111,19 @@ async def test_hidden_prefixes_of_one_name_are_equal(counting: Served) -> None:
 
 
 @pytest.mark.asyncio
+async def test_no_block_is_spelled_in_tokens_that_mean_something_to_the_worker(counting: Served) -> None:
+    """What is written as control tokens, and what ends an answer."""
+    async with worker_client(counting.url, SystemClock()) as client:
+        await client.connect()
+        known = vocabulary(client.about)
+    tokenizer = counting.worker.tokenizer
+    written_as_text = [token for token in known if tokenizer.decode([token]) == tokenizer.spell([token])]
+    assert known == written_as_text
+    assert not {*known} & {*tokenizer.stop_tokens}
+    assert len(known) + len(tokenizer.special_tokens) == counting.worker.info.vocab_size
+
+
+@pytest.mark.asyncio
 async def test_a_fork_has_the_history_of_its_parent(counting: Served) -> None:
     among = Place("one", Link.FORK, 2)
     forked = session("fork", call(0, *range(12), 40), call(13, 41), scope="one", among=among)
