@@ -180,8 +180,7 @@ KINDS = ("claude-code", "swe-agent")
 def synthesize_trace(**options: Any) -> None:
     """Make up sessions like those of a kind of agent.
 
-    Lengths, waits and sub-agents are drawn so that their medians and 90th percentiles are those of published traces;
-    there is no text.
+    Lengths, waits and sub-agents are drawn by the medians and 90th percentiles of published traces; there is no text.
     """
     _start("agentcache.replay.tracing:synth", **options)
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from agentcache import cli
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.readers import open_trace
+from agentcache.replay.readers import READERS, open_trace
 from agentcache.replay.synth import SHAPES
 from agentcache.replay.trace import Link, Place, Session
 from agentcache.replay.tracing import FORMS, convert, named, synth
@@ -129,3 +129,12 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
 def test_the_command_line_knows_every_form_and_kind() -> None:
     assert list(FORMS) == list(cli.FORMS)
     assert list(SHAPES) == list(cli.KINDS)
+
+
+def test_the_page_about_traces_has_every_format() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "traces.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ")]
+    for reader in READERS:
+        known = [source.strip() for name, source in rows if name.strip().startswith(reader.format)]
+        told = "documentation" if "from documentation" in reader.description else "data"
+        assert known == ["this page" if reader.format == "agentcache" else told]
