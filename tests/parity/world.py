@@ -129,7 +129,8 @@ class Lookups(Bench):
         begin = int(words["from"]) if "from" in words else None
         start = self.lengths.get(words.get("after", ""), 0) if begin is None else begin
         shape = [Piece(FULL, start, max(start, len(key))), *self._aux(words)]
-        owned = self.stock.taken(FULL, tier)
+        coming = self._coming(FULL, tier)
+        owned = [slot for slot in self.stock.taken(FULL, tier) if slot not in coming]
         pieces = self._filled(shape, tier)
         offer = Insert(pieces[0].slots, tuple(pieces[1:]), after, tier, int(words.get("prio", 0)), begin)
         if "bad" in words:
@@ -140,6 +141,11 @@ class Lookups(Bench):
             self._return(pieces, tier)
             raise
         self._own(op, answer, tier)
+
+    def _coming(self, component: ComponentName, tier: TierName) -> set[int]:
+        """Destinations of what is under way: no core knows them before they land."""
+        under_way = [transfer for transfer in self.transfers.values() if transfer.job.target is tier]
+        return {slot for transfer in under_way for name, _, _, slot in transfer.targets if name == component}
 
     def _own(self, op: Op, answer: Inserted, tier: TierName) -> None:
         self._keep(op, f=answer.frontier)
