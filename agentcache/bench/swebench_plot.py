@@ -51,15 +51,15 @@ def _hits(axes: Axes, rows: Sequence[Report]) -> None:
     for number, order, at, of_order, width in _bars(rows):
         device = [100 * row["device_hit_rate"] for row in of_order]
         host = [100 * row["host_hit_rate"] for row in of_order]
-        axes.bar(at, device, width, color=COLOURS[order], label=f"{order}, device")
-        axes.bar(at, host, width, bottom=device, color=HOST, label="" if number else "host")
+        axes.bar(at, device, 0.92 * width, color=COLOURS[order], label=order)
+        axes.bar(at, host, 0.92 * width, bottom=device, color=HOST, label="" if number else "from the host")
     _batches(axes, rows)
     axes.set_ylim(0, 103)
 
 
 def _times(axes: Axes, rows: Sequence[Report]) -> None:
     for _, order, at, of_order, width in _bars(rows):
-        bars = axes.bar(at, [row["ttft_ms"] for row in of_order], width, color=COLOURS[order])
+        bars = axes.bar(at, [row["ttft_ms"] for row in of_order], 0.92 * width, color=COLOURS[order])
         if order != BASELINE:
             changes = [f"{100 * row['ttft_change']:+.0f} %" for row in of_order]
             axes.bar_label(bars, changes, padding=2, fontsize=7)

@@ -9,7 +9,7 @@
     memcmp                                          the same bytes compared by the C library: the floor under a match
 
 Timed at the Python contract, results and effects built, keys made inside the timed region; sessions always on. The
-reference core gets smaller shapes, as its rows say.
+reference core gets smaller shapes, as its rows say. What the cores make of the time to the first token is `--ttft`.
 
 --json prints {"rows": [...]}, every row with the same keys:
 
@@ -40,6 +40,7 @@ from agentcache.bench.tree_memory import memory_rows
 from agentcache.bench.tree_rounds import round_rows
 from agentcache.bench.tree_rows import REFERENCED, UNREFERENCED, Place, Row, as_json, show
 from agentcache.bench.tree_sessions import session_rows
+from agentcache.bench.tree_ttft import main as first_tokens
 from agentcache.bench.tree_world import STEPS
 from agentcache.build import CORES, require_core
 from agentcache.tree.api import Order
@@ -48,6 +49,7 @@ COMPONENTS = ("FULL", "FULL+SWA128", "FULL+SWA4096", "FULL+MAMBA", "FULL+SWA128+
 PAGES = (1, 16, 64)
 EVICT_PAGE = 16
 MEMCMP_TOKENS = 131_072
+TTFT = "--ttft"
 OPS = {
     "memcmp": ("memcmp",),
     "rounds": ("round", "round_last20", *(f"round_{step}" for step in STEPS)),
@@ -153,6 +155,8 @@ def plan_of(cores: Sequence[str], quick: bool, order: Order) -> list[Shape]:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, and print a table or one JSON object."""
+    if TTFT in arguments:
+        return first_tokens([word for word in arguments if word != TTFT])
     options = _parser().parse_args(arguments)
     cores = list(CORES) if options.core == "both" else [options.core]
     for core in cores:
@@ -176,6 +180,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--order", choices=[one.value for one in Order], default=Order.SESSION.value)
     parser.add_argument("--quick", action="store_true", help="small shapes: does it run?")
+    parser.add_argument(
+        TTFT, action="store_true", help="instead: first tokens of conversations on engines; see --ttft --help"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return parser
 

@@ -103,7 +103,8 @@ class Token:
 class Finished:
     """The end of a request, exactly once for each accepted one.
 
-    `completion_tokens` counts the emitted tokens, `first_token_ns` runs from submit to the first one (0: none).
+    `completion_tokens` counts the emitted tokens, `first_token_ns` runs from submit to the first one (0: none), and
+    `prefill_ns` is the part of it in which the runner computed the prompt, up to its logits on the CPU.
     `first_logits` is the sha256 of the first token's logits as float32 bytes when the request asked for it, else "".
     `error` is set iff the reason is ERROR.
     """
@@ -116,6 +117,7 @@ class Finished:
     first_token_ns: int
     error: CacheError | None = None
     first_logits: str = ""
+    prefill_ns: int = 0
 
     @property
     def cached_tokens(self) -> int:

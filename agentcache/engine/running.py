@@ -1,7 +1,8 @@
 """Requests that run: prefill of the first, one batched decode of the others, and the one way out."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -102,11 +103,20 @@ class Running:
         return end - start
 
     def _compute(self, work: Work, end: int) -> None:
-        logits = self._runner.prefill(work.state, work.tokens[work.state.length : end])
+        with self._computing(work):
+            logits = self._runner.prefill(work.state, work.tokens[work.state.length : end])
         self._publisher.passed(work)
         if end == work.prompt_tokens:
             self._publisher.return_spare(work)
-            self._say(work, self._runner.rows(logits)[0])
+            with self._computing(work):
+                row = self._runner.rows(logits)[0]
+            self._say(work, row)
+
+    @contextmanager
+    def _computing(self, work: Work) -> Iterator[None]:
+        began_ns = self._clock.now_ns()
+        yield
+        work.prefill_ns += self._clock.now_ns() - began_ns
 
     def decode(self) -> None:
         """One batched step of every request that has said its first token."""

@@ -43,6 +43,7 @@ class Work:
     tokens: list[int] = field(init=False)
     leased: dict[ComponentName, Slots] = field(default_factory=dict)
     started: bool = False
+    prefill_ns: int = 0
     first_token_ns: int = 0
     first_logits: str = ""
 
@@ -98,4 +99,5 @@ class Work:
             self.first_token_ns,
             error,
             self.first_logits,
+            self.prefill_ns,
         )
