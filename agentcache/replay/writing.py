@@ -6,6 +6,7 @@ import lzma
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -40,7 +41,8 @@ def write_lines(values: Iterable[Any], out: Path) -> None:
     except OSError as error:
         raise CacheError(Kind.BAD_REQUEST, f"cannot write {out}: {error.strerror or error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def print_lines(values: Iterable[Any]) -> bool:

@@ -32,7 +32,7 @@ class OpenHandsReader:
         value = first.value
         if isinstance(value, list):
             return _is_event(value[:1])
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or "trajectory_format" in value:
             return False
         exported = isinstance(value.get("messages"), list) and bool(value.keys() & {"tools", "resolved"})
         return exported or _is_event(value.get("history"))

@@ -71,13 +71,15 @@ def test_what_cannot_be_converted_leaves_nothing(tmp_path: Path) -> None:
         ),
         ("t.jsonl.zip", "t.jsonl.zip would not be read as a trace"),
         ("no/t.jsonl", "no/t.jsonl: No such file or directory"),
+        ("old/t.jsonl", "old/t.jsonl: Not a directory"),
     ],
 )
 def test_where_nothing_can_be_written(tmp_path: Path, name: str, wrong: str) -> None:
+    (tmp_path / "old").write_bytes(b"")
     with pytest.raises(CacheError, match=wrong) as caught:
         write_lines([1], tmp_path / name)
     assert caught.value.kind is Kind.BAD_REQUEST
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["old"]
 
 
 def test_several_files_become_one(tmp_path: Path) -> None:

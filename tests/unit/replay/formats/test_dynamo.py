@@ -115,6 +115,12 @@ def test_a_trace_in_blocks_comes_back(tmp_path: Path) -> None:
             assert new.facts.gap.measured
 
 
+def test_a_digest_tells_traces_apart() -> None:
+    first, same, other = (next(dynamo_lines(synthesize("swe-agent", 2, seed))) for seed in (1, 1, 2))
+    assert first == same
+    assert first["source"]["digest"] != other["source"]["digest"]
+
+
 def test_golden_rows_come_back() -> None:
     """A request on which nothing waits is where the sub-agent begins; equal blocks stay equal."""
     written_ = list(dynamo_lines(golden("dynamo.jsonl")))

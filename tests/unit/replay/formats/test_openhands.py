@@ -234,6 +234,7 @@ def test_damaged_bytes_are_named(tmp_path: Path, name: str, damage: bytes) -> No
         (lines(SDK)[0]["history"], True),
         (lines(EXPORT)[0], True),
         ({"messages": []}, False),
+        ({"messages": [], "tools": [], "trajectory_format": "mini-swe-agent-1.1"}, False),
         ({"history": [{"agent": "primary"}]}, False),
         ([], False),
         ([{"role": "user", "content": "T"}], False),
