@@ -58,7 +58,7 @@ class CacheSettings(_Group):
     swa_slots: int = Field(default=256, ge=1, description="device pages of each sliding window")
     mamba_slots: int = Field(default=256, ge=1, description="device recurrent states")
     eviction_policy: Literal["lru", "session", "ert"] = Field(
-        default="session", description="order of eviction"
+        default="ert", description="order of eviction"
     )
     eviction_base: Literal["lru", "lfu", "priority"] = Field(
         default="lru", description="what decides between equals in the session order"
