@@ -193,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
         default=resolve({}, os.environ).settings.core,
         help="engine: tree core; the default is that of the settings",
     )
-    parser.add_argument("--threads", type=int, default=0, help="engine: torch threads; 0 lets torch choose")
+    parser.add_argument("--threads", type=int, default=1, help="engine: torch threads; one is steadiest")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .png")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return parser

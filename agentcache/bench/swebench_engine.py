@@ -31,9 +31,9 @@ Build = Callable[[EngineSettings, Clock], Engine]
 class EngineSize:
     """`device` and `host` are rooms in sessions: what one publishes on the average, at its end."""
 
-    batches: Sequence[int] = (3, 6)
-    sessions: int = 6
-    turns: int = 5
+    batches: Sequence[int] = (4, 8)
+    sessions: int = 8
+    turns: int = 6
     device: float = 2.0
     host: float = 2.0
 

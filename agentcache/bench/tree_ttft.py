@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--page-tokens", type=_positive, metavar="N", default=DEFAULT.page_tokens)
     parser.add_argument("--grid", type=_positive, metavar="N", default=DEFAULT.grid_tokens)
-    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 lets torch choose")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is steadiest")
     parser.add_argument("--quick", action="store_true", help="few rounds, two trials: does it run?")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return parser
