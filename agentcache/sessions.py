@@ -145,8 +145,9 @@ class SessionRegistry:
             expected_s=tag.expected_s,
         )
         record.wishes.paused, record.wishes.said = None, NO_WORD
-        self._records.touch(record, now_ns)
-        return _enqueued(self._queued, record if record.known else self._nobody, ticket)
+        _enqueued(self._queued, record if record.known else self._nobody, ticket)
+        self._records.touch(record, now_ns)  # now it is busy, and not to be forgotten
+        return ticket
 
     def expects(self, ticket: Ticket, start_ns: int) -> None:
         """A queued request is expected to begin at `start_ns`. Errors: LEASE_REUSED unless it is queued."""

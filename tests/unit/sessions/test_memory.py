@@ -70,6 +70,17 @@ def test_tombstone_with_a_request_is_never_forgotten() -> None:
         world.close("busy")
 
 
+def test_tombstone_with_a_request_that_waits_is_never_forgotten() -> None:
+    """It came after the close, so nothing of it is running."""
+    world = World(SessionRules(tombstones=1))
+    world.open("late")
+    world.close("late")
+    world.request("late")
+    world.open("other")
+    world.close("other")
+    assert world.close("late") == 1
+
+
 @pytest.mark.parametrize("end", ["close", "expire"])
 def test_generations_never_repeat_even_when_forgotten(end: str) -> None:
     world = World(SessionRules(tombstones=0))
