@@ -52,6 +52,10 @@ class CacheError(Exception):
         self.kind = kind
         self.facts = facts
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """It crosses processes whole."""
+        return _again, (self.kind, self.message, self.facts)
+
     @property
     def message(self) -> str:
         return str(self.args[0])
@@ -59,3 +63,7 @@ class CacheError(Exception):
     def __str__(self) -> str:
         facts = ", ".join(f"{name}={value!r}" for name, value in self.facts.items())
         return f"{self.kind.value}: {self.message}" + (f" ({facts})" if facts else "")
+
+
+def _again(kind: Kind, message: str, facts: dict[str, object]) -> CacheError:
+    return CacheError(kind, message, **facts)

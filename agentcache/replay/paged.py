@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from agentcache.errors import CacheError, Kind
 from agentcache.replay.trace import Facts, Message, Session
 from agentcache.waits import WaitKind
 
@@ -185,7 +186,7 @@ class _Paging:
                     turn=turn,
                     prompt=np.array(prompt, dtype=np.int32),
                     output=np.array(output, dtype=np.int32),
-                    reusable=min(len(prompt), (tokens - 1) // self._page),
+                    reusable=min(len(prompt), max(0, tokens - 1) // self._page),
                     extends=extends,
                     gap_s=call.facts.gap.seconds,
                     kind=call.facts.gap.kind,
@@ -217,7 +218,10 @@ class _Paging:
     def _in_blocks(self) -> Iterable[tuple[list[int], int, int]]:
         """Pages of whole blocks; a block is cut into as many pages as it has."""
         session = self._session
-        parts = max(1, session.block_tokens // self._page)
+        parts, rest = divmod(session.block_tokens, self._page)
+        if rest or not parts:
+            faulty = f"{session.place} has blocks of {session.block_tokens} tokens, no multiple of {self._page}"
+            raise CacheError(Kind.BAD_TRACE, f"{faulty}: its prompts cannot be cut into pages")
         history: list[int] = []
         for call in session.calls:
             history = history[: call.keep * parts]

@@ -172,7 +172,11 @@ def run_table(
             future.add_done_callback(lambda _: on_replay())
             return future
 
-        yield from _gathered(plan, submit)
+        try:
+            yield from _gathered(plan, submit)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # what has not begun will not
+            raise
 
 
 def _gathered(plan: Plan, submit: Callable[[str, Cell, int], "Future[Score]"]) -> Iterator[Row]:

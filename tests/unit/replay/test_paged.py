@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
+from agentcache.errors import CacheError, Kind
 from agentcache.replay.paged import ROOT, page, rendered
 from agentcache.replay.trace import Call, Facts, Hidden, Message, Place, Session
 
@@ -155,3 +157,20 @@ def test_a_request_of_which_only_the_length_is_known_shares_nothing() -> None:
 
 def test_sessions_that_go_on_are_no_stream_of_requests() -> None:
     assert not page([blocks((0, [1], 4), (1, [2], 8))], encode, PAGE).requests
+
+
+@pytest.mark.parametrize("block_tokens", [2, 6])
+def test_blocks_that_are_no_whole_pages_are_refused(block_tokens: int) -> None:
+    session = Session(
+        "s", (Call(0, blocks=(5,), facts=Facts(prompt_tokens=9)),), "x.jsonl, line 3", block_tokens
+    )
+    with pytest.raises(
+        CacheError, match=r"x.jsonl, line 3 has blocks of \d tokens, no multiple of 4"
+    ) as refused:
+        page([session], encode, PAGE)
+    assert refused.value.kind is Kind.BAD_TRACE
+
+
+def test_a_prompt_of_no_tokens_finds_nothing() -> None:
+    session = Session("s", (Call(0, facts=Facts()),), "here", PAGE)
+    assert page([session], encode, PAGE).sessions[0].calls[0].reusable == 0

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from agentcache.engine.scheduler import PrefillOrder
+from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Hints, Policy
 from agentcache.replay.lab.missed import missed_table, worst
 from agentcache.replay.lab.replaying import replay_calls
@@ -131,3 +132,11 @@ def test_sessions_that_lost_most_come_first() -> None:
     out = io.StringIO()
     Console(file=out, width=200).print(missed_table(missed))
     assert missed[0].session in out.getvalue()
+
+
+def test_a_fault_in_a_process_is_the_same_fault_here() -> None:
+    as_recorded = replace(CONDITION, live=0)
+    with pytest.raises(CacheError, match="how many are live") as refused:
+        rows(Plan({"swe": [as_recorded]}, arms=(), seeds=(1,)), processes=2)
+    assert refused.value.kind is Kind.BAD_REQUEST
+    assert refused.value.facts["told"] == 0
