@@ -220,7 +220,9 @@ class _Paging:
         session = self._session
         parts, rest = divmod(session.block_tokens, self._page)
         if rest or not parts:
-            faulty = f"{session.place} has blocks of {session.block_tokens} tokens, no multiple of {self._page}"
+            faulty = (
+                f"{session.place} has blocks of {session.block_tokens} tokens, no multiple of {self._page}"
+            )
             raise CacheError(Kind.BAD_TRACE, f"{faulty}: its prompts cannot be cut into pages")
         history: list[int] = []
         for call in session.calls:
