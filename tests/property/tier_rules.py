@@ -40,6 +40,8 @@ POLICIES = st.sampled_from(PrefetchPolicy)
 class TierMachine(CacheMachine):
     """One cache over a device, perhaps a host, and a store outside."""
 
+    tell = None  # type: ignore[assignment]  # it concerns no tier, and with it what is rare here would be too rare
+
     reached: ClassVar[Counter[str]] = Counter()
     host: ClassVar[bool] = True
     write_policy: ClassVar[WritePolicy] = WritePolicy.WRITE_THROUGH
