@@ -26,6 +26,9 @@ CLOCK = SystemClock()
 PATIENCE_NS = 20_000_000_000
 START_MS = 1_800_000_000_000
 CLUSTER_SLOTS = 16384
+PATIENT_S = (
+    60.0  # a call, where a test is not about how long one waits: the machine may stand still for a while
+)
 NODES = 3
 A, B, C, D = (SessionRef("t", name) for name in "abcd")
 
@@ -255,7 +258,7 @@ def served(kind: str) -> Callable[[Servers, StoreRules, Hours], AbstractAsyncCon
 
     @asynccontextmanager
     async def make(servers: Servers, rules: StoreRules, hours: Hours) -> AsyncIterator[Store]:
-        store = await connect(servers.url(kind), rules, now_ms=hours.now_ms)
+        store = await connect(servers.url(kind), rules, now_ms=hours.now_ms, call_s=PATIENT_S)
         async with aclosing(store):
             await store.forget()
             await store.prepare()

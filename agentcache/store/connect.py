@@ -15,6 +15,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.store.api import StoreRules
 from agentcache.store.calls import Calls
 from agentcache.store.lines import ClusterLine, ServerLine
+from agentcache.store.pipe import CALL_S
 from agentcache.store.redis import RedisStore
 from agentcache.wire import SECRET_BYTES
 
@@ -26,12 +27,17 @@ KEPT = ServerOptions(append_only=True)
 
 
 async def connect(
-    url: str, rules: StoreRules, *, shards: int = 0, now_ms: Callable[[], int] | None = None
+    url: str,
+    rules: StoreRules,
+    *,
+    shards: int = 0,
+    now_ms: Callable[[], int] | None = None,
+    call_s: float = CALL_S,
 ) -> RedisStore:
     """The store at a URL: redis://, rediss:// or unix://, or redis+cluster:// for any node of a cluster.
 
-    `shards`: how many slots of a cluster the tenants are spread over; 0: 16 there, 1 on a single server. Nothing is
-    asked yet, so a server that is down is no error here.
+    `shards`: how many slots of a cluster the tenants are spread over; 0: 16 there, 1 on a single server.
+    `call_s`: how long a call waits. Nothing is asked yet, so a server that is down is no error here.
 
     Caller  uses the store in this event loop, calls `prepare` first, and `aclose` in the end
     Errors  CacheError(BAD_CONFIG)
@@ -42,9 +48,11 @@ async def connect(
         raise _no_url(address)
     try:
         if scheme.endswith(CLUSTER):
-            line: ClusterLine | ServerLine = ClusterLine(f"{scheme.removesuffix(CLUSTER)}://{rest}", address)
+            line: ClusterLine | ServerLine = ClusterLine(
+                f"{scheme.removesuffix(CLUSTER)}://{rest}", address, call_s
+            )
         else:
-            line = ServerLine(url, address)
+            line = ServerLine(url, address, call_s=call_s)
     except ValueError as bad:
         raise _no_url(address) from bad
     default = CLUSTER_SHARDS if isinstance(line, ClusterLine) else 1

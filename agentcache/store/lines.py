@@ -15,11 +15,11 @@ from redis.exceptions import AskError, NoScriptError
 from redis.exceptions import ConnectionError as Disconnected
 
 from agentcache.store.lua import Script
-from agentcache.store.pipe import CALL_S, CONNECT_S, PING_S, Listener, Pipe, Words
+from agentcache.store.pipe import CALL_S, PING_S, Listener, Pipe, Words
 
 SCAN_KEYS = 1000
 ADMIN_S = 5.0  # a call that no request waits for
-CLUSTER_S = 2 * CALL_S  # with a look for where the shard is now
+CONNECTING = 0.5  # of the time that a call has
 MOVING_S = 0.1
 CLUSTER_TRIES = 4  # the pools may still hold connections to nodes that are gone
 
@@ -30,20 +30,21 @@ Ask = Callable[[], Awaitable[Any]]
 class ServerLine:
     """One server: everything over one connection, but for what waits there."""
 
-    def __init__(self, url: str, address: str, ping_s: float = PING_S) -> None:
+    def __init__(self, url: str, address: str, ping_s: float = PING_S, call_s: float = CALL_S) -> None:
         self.address = address
         self._url = url
+        self._call_s = call_s
         # Waits are the pipe's own: it limits whole batches, and repeats what may be repeated.
         self._pool = ConnectionPool.from_url(
             url,
             protocol=2,
             decode_responses=True,
-            socket_connect_timeout=CONNECT_S,
+            socket_connect_timeout=CONNECTING * call_s,
             socket_timeout=None,
             retry=Retry(NoBackoff(), 0),
             driver_info=None,
         )
-        self._pipe = Pipe(self._connect, ping_s)
+        self._pipe = Pipe(self._connect, ping_s, call_s)
         self._listeners: dict[str, Listener] = {}
 
     async def evaluate(self, script: Script, words: Words) -> Any:
@@ -54,7 +55,7 @@ class ServerLine:
 
     async def listen(self, name: str, stream: str, after: str, count: int, wait_s: float) -> list[Any]:
         if name not in self._listeners:
-            self._listeners[name] = Listener(self._connect)
+            self._listeners[name] = Listener(self._connect, self._call_s)
         return await self._listeners[name].read(stream, after, count, wait_s, self._pipe.lines)
 
     async def sweep_out(self, pattern: str) -> None:
@@ -85,14 +86,15 @@ class ClusterLine:
     is sent again: whenever one call finds a node gone, the client closes connections of others.
     """
 
-    def __init__(self, url: str, address: str) -> None:
+    def __init__(self, url: str, address: str, call_s: float = CALL_S) -> None:
         self.address = address
+        self._call_s = call_s
         self._client = RedisCluster.from_url(
             url,
             protocol=2,
             decode_responses=True,
-            socket_connect_timeout=CONNECT_S,
-            socket_timeout=CALL_S,
+            socket_connect_timeout=CONNECTING * call_s,
+            socket_timeout=call_s,
             retry=Retry(NoBackoff(), 1),
         )
         self._going: set[asyncio.Task[Any]] = set()
@@ -108,7 +110,7 @@ class ClusterLine:
         if node and at not in self._listeners:
             for elsewhere in [one for one in self._listeners if one[0] == stream]:
                 await self._listeners.pop(elsewhere).close()
-            self._listeners[at] = Listener(partial(_connection, node))
+            self._listeners[at] = Listener(partial(_connection, node), self._call_s)
         try:
             return await self._listeners[at].read(stream, after, count, wait_s)
         except AskError:  # the shard is moving, or has moved: the next call learns where to
@@ -135,7 +137,7 @@ class ClusterLine:
         call = asyncio.create_task(_insisting(ask))
         self._going.add(call)
         call.add_done_callback(self._ended)
-        async with asyncio.timeout(CLUSTER_S):
+        async with asyncio.timeout(2 * self._call_s):  # with a look for where the shard is now
             return await asyncio.shield(call)
 
     async def _info(self) -> Any:

@@ -25,7 +25,6 @@ from redis.exceptions import ConnectionError as Disconnected
 
 from agentcache.store.lua import Script
 
-CONNECT_S = 0.25
 CALL_S = 0.5
 PING_S = 5.0
 BATCH = 256
@@ -65,11 +64,12 @@ class Pipe:
     Caller  uses it in one event loop and closes it there
     Errors  redis's own, OSError or TimeoutError; a call that is sent when the connection breaks, or to a server that
             is no master any more, is sent once more over a new one, a late one is not
-    Cost    a call waits at most `CALL_S` for its reply; one that comes while the server is silent not much longer
+    Cost    a call waits at most `call_s` for its reply; one that comes while the server is silent not much longer
     """
 
-    def __init__(self, connect: Connect, ping_s: float = PING_S) -> None:
+    def __init__(self, connect: Connect, ping_s: float = PING_S, call_s: float = CALL_S) -> None:
         self._connect = connect
+        self._call_s = call_s
         self._ping_s = ping_s
         self._waiting: deque[Call] = deque()
         self._line: AbstractConnection | None = None
@@ -115,7 +115,7 @@ class Pipe:
             batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             batch = [call for call in batch if not call.reply.done()]
             try:
-                async with asyncio.timeout(CALL_S):
+                async with asyncio.timeout(self._call_s):
                     await self._exchange(batch)
             except FAILURES as bad:
                 await self._fail(batch, bad)
@@ -218,8 +218,9 @@ async def _load(line: AbstractConnection, texts: Sequence[str]) -> None:
 class Listener:
     """A connection of its own for calls that wait on the server, one at a time."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, call_s: float = CALL_S) -> None:
         self._connect = connect
+        self._call_s = call_s
         self._turn = asyncio.Lock()
         self._line: AbstractConnection | None = None
         self._since = 0
@@ -236,7 +237,7 @@ class Listener:
                 await self.close()
             self._since = since
             try:
-                async with asyncio.timeout(wait_s + CALL_S):
+                async with asyncio.timeout(wait_s + self._call_s):
                     found = await self._once_more(words)
             except BaseException:
                 await self.close()

@@ -12,7 +12,7 @@ from agentcache.store.memory import MemoryStore
 from agentcache.store.redis import RedisStore
 from tests.contract.session_store_machine import REACHED, RULES, StoreMachine
 from tests.property.reaching import reach
-from tests.sessionstores import Hours, Servers
+from tests.sessionstores import PATIENT_S, Hours, Servers
 
 RARE = {
     "Tagged expired",
@@ -61,7 +61,7 @@ def play(url: str, number: int) -> None:
         def now_ms() -> int:
             return current[-1].now_ms()
 
-        made: RedisStore = runner.run(connect(url, RULES, now_ms=now_ms))
+        made: RedisStore = runner.run(connect(url, RULES, now_ms=now_ms, call_s=PATIENT_S))
 
         def pair(hours: Hours) -> tuple[Any, Any]:
             current.append(hours)

@@ -13,6 +13,7 @@ import aiohttp
 from agentcache.errors import CacheError
 from agentcache.store.api import StoreRules
 from agentcache.store.connect import connect
+from tests.sessionstores import PATIENT_S
 from tests.storm.agents import Agents
 from tests.storm.faults import OF_THE_STORE, WEIGHTS, Faults
 from tests.storm.plant import TTL_S, Plant, build, listening, moment
@@ -97,7 +98,9 @@ async def _quiet(storm: Faults, looks: Sequence[Look]) -> list[str]:
         _, left = await asyncio.wait(tuple(storm.calls), timeout=QUIET_S)
         if left:
             return [f"{len(left)} calls have not ended {QUIET_S:.0f} s after the last fault"]
-    store = await connect(f"unix://{plant.socket}", StoreRules(ttl_s=TTL_S), now_ms=_now(plant))
+    store = await connect(
+        f"unix://{plant.socket}", StoreRules(ttl_s=TTL_S), now_ms=_now(plant), call_s=PATIENT_S
+    )
     try:
         verdict = Verdict(plant, storm.truth, store, storm.agents, storm.flights)
         wrongs = await _settled(verdict)

@@ -22,6 +22,7 @@ from agentcache.store.connect import connect, open_home
 from agentcache.store.redis import RedisStore
 from tests.desks import DeskWorker
 from tests.routing import now_ms, serving
+from tests.sessionstores import PATIENT_S
 
 pytestmark = pytest.mark.asyncio
 RULES = StoreRules(close_limit=50)
@@ -45,7 +46,7 @@ class Place:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[RedisStore]:
-    store = await connect(url, RULES)
+    store = await connect(url, RULES, call_s=PATIENT_S)
     try:
         yield store
     finally:

@@ -20,6 +20,7 @@ from agentcache.store.redis import RedisStore
 from agentcache.wire import TAG, Hints, Outcome, Receipt, Tag, TagSigner, WorkerLoad
 from agentcache.worker.linking import unix_ms
 from tests.accounting import SIZES
+from tests.sessionstores import PATIENT_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
 RULES = StoreRules()
@@ -85,7 +86,7 @@ class Routed:
 async def routed(folder: Path) -> AsyncIterator[Routed]:
     """Started, once the worker listens; killed if it is still there at the end."""
     home = await asyncio.to_thread(open_home, folder / "router", SystemClock())
-    store = await connect(home.url, RULES)
+    store = await connect(home.url, RULES, call_s=PATIENT_S)
     await store.prepare()
     sizes = [word for name, value in SIZES.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     flags = ("--engine", "accounting", "--router-dir", str(folder / "router"), "--worker-id", "w1")

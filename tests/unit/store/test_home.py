@@ -17,7 +17,7 @@ from agentcache.store.api import Closing, Opening, OpenVerdict, SessionRef, Stor
 from agentcache.store.connect import connect, join_home, open_home, read_secret
 from agentcache.store.redis import RedisStore
 from agentcache.wire import TagSigner
-from tests.sessionstores import A, B, until
+from tests.sessionstores import PATIENT_S, A, B, until
 
 CLOCK = SystemClock()
 OWNER = """
@@ -39,7 +39,7 @@ DEATHS = {
 
 @asynccontextmanager
 async def stored(url: str) -> AsyncIterator[RedisStore]:
-    async with aclosing(await connect(url, StoreRules())) as store:
+    async with aclosing(await connect(url, StoreRules(), call_s=PATIENT_S)) as store:
         yield store
 
 
