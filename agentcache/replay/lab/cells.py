@@ -77,6 +77,11 @@ class Score:
         return self.device_tokens / max(1, self.prompt_tokens)
 
 
+def p95(values: Sequence[float]) -> float:
+    """What 95 of 100 are not above; 0 of none."""
+    return sorted(values)[int(0.95 * len(values))] if values else 0.0
+
+
 def score(replayed: Sequence[Replayed], page_tokens: int) -> Score:
     """What a replay comes to."""
     waits = sorted((one.first_token_ns - one.arrived_ns) / NANOSECONDS for one in replayed)
@@ -88,6 +93,6 @@ def score(replayed: Sequence[Replayed], page_tokens: int) -> Score:
         host_tokens=page_tokens * sum(one.found.host for one in replayed),
         external_tokens=page_tokens * sum(one.found.external for one in replayed),
         ttft_s=sum(waits) / max(1, len(waits)),
-        ttft_p95_s=waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else 0.0,
+        ttft_p95_s=p95(waits),
         why=dict(sorted(why.items())),
     )
