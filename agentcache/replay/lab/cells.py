@@ -37,10 +37,10 @@ class Hints(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Units: `device` and `host` in mean session peaks; `live` sessions are live on the average, 0: as recorded.
+    """Units: the rooms of device, host and external tier in mean session peaks, 0: no such tier.
 
-    `closes`: clients say when a session is over. `sigma`: the standard deviation of noisy hints, in natural logarithm.
-    `supersedes`: clients say that a prompt leaves its path.
+    `live` sessions are live on the average, 0: as recorded. `closes`: clients say when a session is over. `sigma`: the
+    standard deviation of noisy hints, in natural logarithm. `supersedes`: clients say that a prompt leaves its path.
     """
 
     policy: Policy
@@ -52,6 +52,7 @@ class Cell:
     hints: Hints = Hints.NONE
     sigma: float = 0.7
     supersedes: bool = False
+    external: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,10 @@ class Score:
     @property
     def device_rate(self) -> float:
         return self.device_tokens / max(1, self.prompt_tokens)
+
+    @property
+    def external_rate(self) -> float:
+        return self.external_tokens / max(1, self.prompt_tokens)
 
 
 def p95(values: Sequence[float]) -> float:
