@@ -1,6 +1,6 @@
 """The real cache under replay: sessions, tickets, leases, evictions as an engine uses them, of slots without bytes.
 
-One tree token stands for a page of the workload, so a slot is a page, and capacities are in pages.
+One tree token stands for a page of the workload, so a slot is a page (or a state), and capacities are in pages.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,16 @@ from agentcache.cache import ActiveTurn, Prompt, Ticket, UnifiedRadixCache
 from agentcache.clock import Clock
 from agentcache.keys import Namespace
 from agentcache.records import SessionRules
-from agentcache.replay.lab.serving import Found, Why
-from agentcache.replay.paged import PagedCall, Pages, Workload
+from agentcache.replay.lab.history import Cut, History
+from agentcache.replay.lab.parts import FULL_ONLY, Parts
+from agentcache.replay.lab.publishing import Publishing, Reserved
+from agentcache.replay.lab.serving import Found
+from agentcache.replay.paged import PAGE_TOKENS, PagedCall, Pages, Workload
 from agentcache.tree.api import CoreConfig, Order, WritePolicy
-from agentcache.types import FULL, NO_SLOTS, SessionId, SessionTag, full_spec
+from agentcache.types import SessionId, SessionTag
 from agentcache.waits import Told
 
 NAMESPACE = Namespace(model="replay")
-SPECS = (full_spec(),)
 FOR_EVER_S = 1e9
 Tells = Callable[[PagedCall], Told]
 """What is told at the end of a call of the gap that follows it."""
@@ -28,7 +30,10 @@ Tells = Callable[[PagedCall], Told]
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """The cache of a replay. Units: pages; `host_pages` 0: no host tier. `ttl_s`: the idle lease of sessions."""
+    """The cache of a replay. Units: pages of FULL, of `page_tokens` each; `host_pages` 0: no host tier.
+
+    Windows and states of `parts` get their share on both tiers. `ttl_s`: the idle lease of sessions.
+    """
 
     order: Order
     device_pages: int
@@ -36,33 +41,57 @@ class Sizing:
     core: str = "native"
     ttl_s: float = FOR_EVER_S
     write_policy: WritePolicy = WritePolicy.WRITE_BACK
+    parts: Parts = FULL_ONLY
+    page_tokens: int = PAGE_TOKENS
+
+
+class PassingTime:
+    """A clock on which every look is later than the one before, as on a machine, by a nanosecond at least.
+
+    A prompt's boundaries are published at one moment of a replay; the order in which they were is what ranks them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_ns = -1
+
+    def now_ns(self) -> int:
+        self._last_ns = max(self._last_ns + 1, self._clock.now_ns())
+        return self._last_ns
 
 
 def replay_cache(sizing: Sizing, clock: Clock) -> UnifiedRadixCache:
-    """A cache of FULL pages. Errors: BAD_CONFIG for sizes that cannot be."""
+    """A cache for a model's parts. Errors: BAD_CONFIG for sizes that cannot be."""
+    parts, page = sizing.parts, sizing.page_tokens
+    specs = parts.specs(page, unit=page)
     config = CoreConfig(
         page_tokens=1,
-        specs=SPECS,
+        specs=specs,
+        grid_tokens=parts.grid(page) // page,
         order=sizing.order,
         write_policy=sizing.write_policy,
         host_tier=sizing.host_pages > 0,
     )
-    tiers = Tiers({FULL: sizing.host_pages}, accounting_host(SPECS)) if sizing.host_pages else NO_TIERS
+    tiers = NO_TIERS
+    if sizing.host_pages:
+        tiers = Tiers(parts.slots(sizing.host_pages, page), accounting_host(specs))
     rules = SessionRules(ttl_s=sizing.ttl_s)
-    return build_cache(config, {FULL: sizing.device_pages}, clock, sizing.core, rules, tiers)
+    passing = PassingTime(clock) if parts.hybrid else clock
+    return build_cache(config, parts.slots(sizing.device_pages, page), passing, sizing.core, rules, tiers)
 
 
 @dataclass(slots=True)
 class _Begun:
-    """A call that has begun. `there`: pages on any tier then; `room`: slots that its pages will fill."""
+    """A call that has begun. `there`: pages on any tier then; `cut`: how far FULL alone would have gone."""
 
     turn: ActiveTurn
     there: int
-    room: Pages = field(default_factory=lambda: NO_SLOTS)
+    cut: Cut
+    reserved: Reserved = field(default_factory=Reserved)
 
 
 class CachedPages:
-    """`Served` by a `UnifiedRadixCache`.
+    """`Served` by a `UnifiedRadixCache`, which was made for the same `parts`.
 
     A call that must start and finds no slots has its pages to itself: computed or read from the host, they are its own
     and nobody's after it. `supersedes`: a prompt that leaves its path says so, as harnesses do that compact; otherwise
@@ -70,7 +99,12 @@ class CachedPages:
     """
 
     def __init__(
-        self, workload: Workload, cache: UnifiedRadixCache, tells: Tells, supersedes: bool = False
+        self,
+        workload: Workload,
+        cache: UnifiedRadixCache,
+        tells: Tells,
+        supersedes: bool = False,
+        parts: Parts = FULL_ONLY,
     ) -> None:
         self.cache = cache
         self._workload = workload
@@ -78,7 +112,8 @@ class CachedPages:
         self._supersedes = supersedes
         self._queued: dict[tuple[int, int], Ticket] = {}
         self._begun: dict[tuple[int, int], _Begun] = {}
-        self._history = _History(workload)
+        self._publishing = Publishing(cache, parts, workload.page_tokens)
+        self._history = History(workload, parts)
 
     def arrive(self, call: PagedCall, now_ns: int) -> None:
         session = self._workload.sessions[call.session]
@@ -97,76 +132,50 @@ class CachedPages:
 
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
         begun = self._begun.get(_key(call)) or self._begin(call)
-        turn = begun.turn
-        if not self.cache.ready(turn, alone=must):
+        if not self.cache.ready(begun.turn, alone=must):
             return None
-        if not self._lease(begun, len(call.prompt) - turn.boundary_tokens, must):
+        reserved = self._publishing.reserve(begun.turn, call, must)
+        if reserved is None:
             return None
-        cached = turn.cached
+        begun.reserved = reserved
+        cached = begun.turn.cached
         read = max(cached.host, begun.there - cached.device - cached.external)
-        why = self._history.why(call, cached.device + read + cached.external)
+        why = self._history.why(call, cached.device + read + cached.external, begun.cut)
         return Found(cached.device, read, cached.external, why)
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
-        self._publish(self._begun[_key(call)], call.prompt)
+        begun = self._begun[_key(call)]
+        self._publishing.publish(begun.turn, call.prompt, begun.reserved)
+        self._note(call, call.prompt, begun.turn)
 
     def finish(self, call: PagedCall, now_ns: int) -> None:
         begun = self._begun.pop(_key(call))
-        if len(call.output) and begun.turn.boundary_tokens == len(call.prompt):
-            self._lease(begun, len(call.output), must=True)
-            self._publish(begun, np.concatenate((call.prompt, call.output)))
-        self.cache.finish(begun.turn, len(call.prompt), self._tells(call))
+        turn, path = begun.turn, np.concatenate((call.prompt, call.output))
+        if len(call.output) and turn.boundary_tokens == self._publishing.end(len(call.prompt)):
+            self._publishing.answer(turn, path)
+        self.cache.finish(turn, len(call.prompt), self._tells(call))
         self.cache.tiers.step()
-        self._history.ended(call)
+        self._note(call, path, turn)
 
     def close(self, session: int, now_ns: int) -> None:
         self.cache.close_session(_name(session))
         self._history.closed(session)
 
     def _begin(self, call: PagedCall) -> _Begun:
-        there = self.cache.peek(_prompt(call))
-        turn = self.cache.begin(self._queued.pop(_key(call)), _prompt(call))
-        self._begun[_key(call)] = _Begun(turn, there)
+        prompt = _prompt(call)
+        there = self.cache.peek(prompt)
+        turn = self.cache.begin(self._queued.pop(_key(call)), prompt)
+        cut = Cut(turn.full_tokens, turn.miss.reason if turn.miss else None)
+        self._begun[_key(call)] = _Begun(turn, there, cut)
         return self._begun[_key(call)]
 
-    def _lease(self, begun: _Begun, pages: int, must: bool) -> bool:
-        """Slots for so many pages; with `must` for as many as can be had."""
-        leased = self.cache.reserve(begun.turn, {FULL: pages})
-        if not leased and must:
-            device = self.cache.stats().pools[0]
-            there = device.free + device.cached - device.protected
-            leased = self.cache.reserve(begun.turn, {FULL: min(pages, there)})
-        if leased:
-            begun.room = leased[FULL]
-        return bool(leased)
-
-    def _publish(self, begun: _Begun, path: Pages) -> None:
-        end = begun.turn.boundary_tokens + len(begun.room)
-        self.cache.publish(begun.turn, path[:end], begun.room, ())
-
-
-class _History:
-    """What was once there, to say why it is not any more."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._user = np.full(len(workload.before), -1, dtype=np.int32)  # the last session that had a page
-        self._closed: set[int] = set()
-
-    def why(self, call: PagedCall, hit: int) -> Why:
-        """Why the hit of `hit` pages is not longer."""
-        if hit >= call.reusable:
-            return Why.NOTHING
-        user = int(self._user[call.prompt[hit]])
-        if user < 0:
-            return Why.NEVER_STORED if call.extends else Why.PREFIX_CHANGED
-        return Why.CLOSED if user in self._closed else Why.EVICTED
-
-    def ended(self, call: PagedCall) -> None:
-        self._user[call.prompt] = call.session
-        self._user[call.output] = call.session
-
-    def closed(self, session: int) -> None:
-        self._closed.add(session)
+    def _note(self, call: PagedCall, path: Pages, turn: ActiveTurn) -> None:
+        """Remember what of a path was published, and what found no room."""
+        kept, end = turn.boundary_tokens, self._publishing.end(len(path))
+        self._history.kept(call.session, path[:kept], turn.published)
+        if kept < end:
+            there = self.cache.peek(Prompt(path, NAMESPACE, len(path)))
+            self._history.found_no_room(path[max(kept, there) : end])
 
 
 def _prompt(call: PagedCall) -> Prompt:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agentcache.replay.lab.parts import FULL_ONLY, Parts
 from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed
 from agentcache.tree.api import Order
 
@@ -41,6 +42,7 @@ class Cell:
 
     `live` sessions are live on the average, 0: as recorded. `closes`: clients say when a session is over. `sigma`: the
     standard deviation of noisy hints, in natural logarithm. `supersedes`: clients say that a prompt leaves its path.
+    `parts` are those of the model.
     """
 
     policy: Policy
@@ -53,6 +55,7 @@ class Cell:
     sigma: float = 0.7
     supersedes: bool = False
     external: float = 0.0
+    parts: Parts = FULL_ONLY
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentcache.replay.lab.foresight import Foresight
+from agentcache.replay.lab.history import History
 from agentcache.replay.lab.residency import Residency
 from agentcache.replay.lab.serving import Found, Machine
 from agentcache.replay.lab.trie import CallNodes, PromptTrie
-from agentcache.replay.lab.unbounded import Stored
 from agentcache.replay.lab.world import Script
-from agentcache.replay.paged import PagedCall
+from agentcache.replay.paged import PagedCall, Pages
 
 Lock = tuple[int, int]
 
@@ -49,7 +49,7 @@ class Clairvoyant:
         self._device, self._host = device_pages, host_pages
         self._there = Residency(trie)
         self._future = Foresight(script, machine, trie)
-        self._stored = Stored(script.workload)
+        self._history = History(script.workload)
         self._running: dict[tuple[int, int], _Running] = {}
         self._reserved = 0
 
@@ -75,7 +75,7 @@ class Clairvoyant:
         here = min(total, kept)
         hit = min(total, call.reusable)  # what finds no place is read from the host, and stays there
         near = min(on_device, hit)
-        found = Found(device=near, host=hit - near, why=self._stored.why(call, hit))
+        found = Found(device=near, host=hit - near, why=self._history.why(call, hit))
         self._future.started(call, now_ns + self._future.ends_after_ns(call, found))
         there.put(ends.prompt, here)
         self._running[_key(call)] = own = _Running(ends, lock, kept, kept - here)
@@ -87,7 +87,7 @@ class Clairvoyant:
     def computed(self, call: PagedCall, now_ns: int) -> None:
         own = self._running[_key(call)]
         self._publish(own, own.ends.prompt)
-        self._stored.add(call.prompt[: own.kept])
+        self._note(call, call.prompt, own.kept)
 
     def finish(self, call: PagedCall, now_ns: int) -> None:
         own = self._running[_key(call)]
@@ -100,12 +100,13 @@ class Clairvoyant:
             self._fit()
             own.kept = on_device + own.room
             self._publish(own, own.ends.whole)
-            self._stored.add(call.output[: own.kept - len(call.prompt)])
+        self._note(call, np.concatenate((call.prompt, call.output)), own.kept)
         self._there.unlock(own.lock)
         del self._running[_key(call)]
 
     def close(self, session: int, now_ns: int) -> None:
-        """Nothing that was not known."""
+        """Nothing that was not known, but why a page is gone."""
+        self._history.closed(session)
 
     def check(self) -> None:
         """AssertionError unless all fits where it is."""
@@ -129,6 +130,12 @@ class Clairvoyant:
         self._reserved -= own.room
         own.room = 0
         self._relock(own, end, own.kept)
+
+    def _note(self, call: PagedCall, path: Pages, kept: int) -> None:
+        """Remember how much of a path has a place, and what of it found none."""
+        _, total = self._there.depths(self._trie.of(call).whole)
+        self._history.kept(call.session, path[:kept])
+        self._history.found_no_room(path[max(kept, total) :])
 
     def _relock(self, own: _Running, end: int, pages: int) -> None:
         before, own.lock = own.lock, self._there.lock(end, pages)

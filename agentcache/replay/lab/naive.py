@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from agentcache.replay.lab.history import History
 from agentcache.replay.lab.serving import Found
-from agentcache.replay.lab.unbounded import Stored
 from agentcache.replay.paged import PagedCall, Workload
 
 
@@ -44,10 +44,10 @@ class NaiveLru:
     pages: dict[int, Page] = field(default_factory=dict)
     _running: dict[tuple[int, int], _Running] = field(default_factory=dict)
     _serial: int = 0
-    _stored: Stored = field(init=False)
+    _history: History = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stored = Stored(self.workload)
+        self._history = History(self.workload)
 
     # what a replay asks
 
@@ -71,21 +71,25 @@ class NaiveLru:
         if room is None:
             return None
         own.room = room
-        return Found(device=own.hit, why=self._stored.why(call, own.hit))
+        return Found(device=own.hit, why=self._history.why(call, own.hit))
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
         own = self._running[(call.session, call.turn)]
         self._publish(own, call.prompt.tolist(), now_ns)
+        self._note(call, own, call.prompt.tolist())
 
     def finish(self, call: PagedCall, now_ns: int) -> None:
         own = self._running[(call.session, call.turn)]
+        path = [*call.prompt.tolist(), *call.output.tolist()]
         if len(call.output) and len(own.path) == len(call.prompt):
             own.room = self._make_room(len(call.output), must=True) or 0
-            self._publish(own, [*call.prompt.tolist(), *call.output.tolist()], now_ns)
+            self._publish(own, path, now_ns)
+        self._note(call, own, path)
         del self._running[(call.session, call.turn)]
 
     def close(self, session: int, now_ns: int) -> None:
-        """Nothing to do: this order knows no sessions."""
+        """This order knows no sessions; why a page is gone is told as for others."""
+        self._history.closed(session)
 
     # how it is done
 
@@ -111,7 +115,12 @@ class NaiveLru:
                 self.pages[page] = Page(now_ns, depth, self._serial)
                 self._serial += 1
         self._use(own.path, now_ns)
-        self._stored.add(np.array(own.path, dtype=np.int32))
+
+    def _note(self, call: PagedCall, own: _Running, path: list[int]) -> None:
+        """Remember what of a path is kept, and what found no room."""
+        self._history.kept(call.session, np.array(own.path, dtype=np.int32))
+        lost = [page for page in path[len(own.path) :] if page not in self.pages]
+        self._history.found_no_room(np.array(lost, dtype=np.int32))
 
     def _make_room(self, wanted: int, must: bool) -> int | None:
         """Evict until so many pages are free. If that cannot be: None, or with `must` as many as can be had."""

@@ -52,8 +52,10 @@ class Why(StrEnum):
     NEVER_STORED = "never_stored"
     EVICTED = "evicted"
     CLOSED = "closed"  # was there, and left because its session was closed
-    NO_CHECKPOINT = "no_checkpoint"
-    WINDOW_GAP = "window_gap"
+    NO_CHECKPOINT = "no_checkpoint"  # FULL goes on, and no state was ever kept at a boundary further on
+    CHECKPOINT_EVICTED = "checkpoint_evicted"  # FULL goes on, the state at such a boundary is gone
+    WINDOW_GAP = "window_gap"  # FULL goes on, and a window was never whole at a boundary further on
+    WINDOW_EVICTED = "window_evicted"  # FULL goes on, pages of the window at such a boundary are gone
     NO_ROOM = "no_room"  # was computed, and did not fit beside what was running
     PREFIX_CHANGED = "prefix_changed"  # the prompt left the path of the one before it here
 

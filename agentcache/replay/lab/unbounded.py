@@ -4,58 +4,59 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentcache.replay.lab.serving import Found, Why
-from agentcache.replay.paged import PagedCall, Pages, Workload
-
-
-class Stored:
-    """Which pages were ever stored."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._stored = np.zeros(len(workload.before), dtype=np.bool_)
-
-    def add(self, pages: Pages) -> None:
-        self._stored[pages] = True
-
-    def leading(self, pages: Pages) -> int:
-        """How many of these, from the first one on, were stored."""
-        missing = np.flatnonzero(~self._stored[pages])
-        return int(missing[0]) if len(missing) else len(pages)
-
-    def why(self, call: PagedCall, hit: int) -> Why:
-        """Why the hit of so many pages is not longer."""
-        if hit >= call.reusable:
-            return Why.NOTHING
-        return Why.EVICTED if self._stored[call.prompt[hit]] else Why.NEVER_STORED
+from agentcache.engine.publish import PublishPolicy
+from agentcache.replay.lab.history import Cut, History
+from agentcache.replay.lab.parts import FULL_ONLY, Parts
+from agentcache.replay.lab.publishing import cut_tokens
+from agentcache.replay.lab.serving import Found
+from agentcache.replay.paged import PagedCall, Workload
 
 
 class Unbounded:
-    """`Served` by all that was ever computed; nothing leaves, and there is room for everything."""
+    """`Served` by all that was ever published; nothing leaves, and there is room for everything.
 
-    def __init__(self, workload: Workload) -> None:
-        self._stored = Stored(workload)
+    Of a hybrid model the windows and states are where an engine publishes them, and vote.
+    """
+
+    def __init__(self, workload: Workload, parts: Parts = FULL_ONLY) -> None:
+        self._history = History(workload, parts)
+        self._page = page = workload.page_tokens
+        self._hybrid = parts.hybrid
+        self._policy = PublishPolicy(page, parts.grid(page), parts.specs(page), parts.every_chunks)
+        self._begun: dict[tuple[int, int], tuple[int, int]] = {}  # the hit of those that run, and FULL's
 
     def arrive(self, call: PagedCall, now_ns: int) -> None:
         """Nothing to do."""
 
     def uncached(self, call: PagedCall) -> int:
-        return len(call.prompt) - self._hit(call)
+        return len(call.prompt) - self._history.ever.deepest(call.prompt[: call.reusable])
 
     def expects(self, starts: Sequence[tuple[PagedCall, int]], now_ns: int) -> None:
         """Nothing to do."""
 
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
-        hit = self._hit(call)
-        return Found(device=hit, why=self._stored.why(call, hit))
+        ever, prompt = self._history.ever, call.prompt[: call.reusable]
+        hit, full = ever.deepest(prompt), ever.leading(prompt)
+        self._begun[(call.session, call.turn)] = hit, full
+        cut = Cut(full, ever.refusal(prompt, full - full % ever.grid))
+        return Found(device=hit, why=self._history.why(call, hit, cut))
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
-        self._stored.add(call.prompt)
+        hit, full = self._begun.pop((call.session, call.turn))
+        tokens = cut_tokens(call, self._page)
+        ends: Sequence[int] = ()
+        if self._hybrid:
+            ends = self._policy.full(hit * self._page, tokens, tokens, full * self._page)
+        self._keep(call, len(call.prompt), [end // self._page for end in ends])
 
     def finish(self, call: PagedCall, now_ns: int) -> None:
-        self._stored.add(call.output)
+        grid = self._history.ever.grid
+        ends = range(len(call.prompt) // grid * grid + grid, call.peak_pages + 1, grid)
+        self._keep(call, call.peak_pages, ends if self._hybrid else ())
 
     def close(self, session: int, now_ns: int) -> None:
-        """Nothing to do."""
+        self._history.closed(session)
 
-    def _hit(self, call: PagedCall) -> int:
-        return self._stored.leading(call.prompt[: call.reusable])
+    def _keep(self, call: PagedCall, pages: int, ends: Sequence[int]) -> None:
+        path = np.concatenate((call.prompt, call.output))
+        self._history.kept(call.session, path[: pages - pages % self._history.ever.grid], ends)

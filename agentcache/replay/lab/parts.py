@@ -1,0 +1,79 @@
+"""The model that a replay serves: what its cache keeps of a path beside the pages of full attention, and how much.
+
+    FULL    a slot for every page                                     room: as many as the cell says
+    SWA     the pages of the window before every published boundary   `window_share` of FULL's slots
+    MAMBA   a state at every published boundary                       a slot for `state_tokens` of FULL's
+
+Boundaries lie at multiples of a chunk, and where an engine publishes them (`engine/publish.py`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agentcache.errors import CacheError, Kind
+from agentcache.types import FULL, MAMBA, SWA, ComponentName, ComponentSpec, full_spec, mamba_spec, swa_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The components of a model. Units: tokens.
+
+    `window` is what a boundary needs of a sliding window (an attention window of W needs W - 1), 0: there is none;
+    `states`: it has recurrent layers. `chunk` and `every_chunks` are an engine's grid and how many of its chunks lie
+    between two boundaries of a prompt; full attention alone is cut at every page, and the rest does not count.
+    """
+
+    window: int = 0
+    states: bool = False
+    chunk: int = 128
+    every_chunks: int = 4
+    window_share: float = 0.5
+    state_tokens: int = 256
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether anything but full attention votes."""
+        return bool(self.window) or self.states
+
+    @property
+    def name(self) -> str:
+        return "full" + "+swa" * bool(self.window) + "+mamba" * self.states
+
+    def grid(self, page_tokens: int) -> int:
+        """Tokens between two places where a prompt may be cut: whole pages."""
+        return page_tokens * math.ceil(self.chunk / page_tokens) if self.hybrid else page_tokens
+
+    def specs(self, page_tokens: int, unit: int = 1) -> tuple[ComponentSpec, ...]:
+        """The components, their rules in units of so many tokens: an engine's, or with a page those of the tree."""
+        specs = [full_spec()]
+        if self.window:
+            specs.append(swa_spec(math.ceil(self.window / unit)))
+        if self.states:
+            specs.append(mamba_spec(self.grid(page_tokens) // unit))
+        return tuple(specs)
+
+    def slots(self, full_pages: int, page_tokens: int) -> dict[ComponentName, int]:
+        """The slots of each component beside so many pages of FULL; one of each at least."""
+        sizes: Mapping[ComponentName, float] = {
+            FULL: full_pages,
+            SWA: full_pages * self.window_share,
+            MAMBA: full_pages * page_tokens / self.state_tokens,
+        }
+        return {spec.name: max(1, round(sizes[spec.name])) for spec in self.specs(page_tokens)}
+
+
+FULL_ONLY = Parts()
+ATTENTION_WINDOW = 1024
+"""Of a sliding window whose length nobody said: Gemma 3's."""
+
+NAMES = ("full", "full+swa", "full+mamba", "full+swa+mamba")
+
+
+def parts_of(name: str, attention_window: int = ATTENTION_WINDOW) -> Parts:
+    """The components named like `full+swa+mamba`. Errors: BAD_REQUEST for another name, or a window of one token."""
+    if name not in NAMES:
+        raise CacheError(Kind.BAD_REQUEST, f"no model has the parts {name!r}; there are {', '.join(NAMES)}")
+    if attention_window < 2:
+        raise CacheError(Kind.BAD_REQUEST, "an attention window has two tokens or more")
+    return Parts(attention_window - 1 if "swa" in name else 0, "mamba" in name)
