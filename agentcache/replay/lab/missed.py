@@ -1,21 +1,28 @@
-"""Which sessions of a replay had to compute most again, and what ended the hits of their calls."""
+"""What the sessions of a replay had to compute again, and what ended the hits of their calls."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from agentcache.replay.lab.serving import Replayed, Why
-from agentcache.replay.paged import Workload
+from agentcache.replay.paged import PagedCall, Workload
 
-WORST = 10
+NEW = (Why.NOTHING, Why.NEVER_STORED, Why.PREFIX_CHANGED)
+"""What was behind the hit had not been computed before, or was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionMisses:
-    """One session of a replay. `again_tokens`: after a page that is gone; `why`: calls by what ended their hit."""
+    """One session of a replay. `again_tokens`: behind what was there before, or was computed and not kept.
+
+    `why`: calls by what ended their hit; `tokens`: what they may have reused and did not find, by the same.
+    `changed_at`: the calls that left the path of the one before: turn, and the token from which on they differ.
+    """
 
     session: str
     calls: int
@@ -23,41 +30,65 @@ class SessionMisses:
     hit_rate: float
     again_tokens: int
     why: Mapping[str, int]
+    tokens: Mapping[str, int]
+    changed_at: Sequence[tuple[int, int]]
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def worst(workload: Workload, replayed: Sequence[Replayed], count: int = WORST) -> list[SessionMisses]:
-    """The sessions that had to compute most again, the worst first."""
+def missed(workload: Workload, replayed: Sequence[Replayed]) -> list[SessionMisses]:
+    """Every session, those that had to compute most again first."""
     by_session: dict[int, list[Replayed]] = {}
     for one in replayed:
         by_session.setdefault(one.call.session, []).append(one)
-    missed = [_misses(workload, calls) for calls in by_session.values()]
-    return sorted(missed, key=lambda one: (-one.again_tokens, one.session))[:count]
+    found = [_misses(workload, calls) for calls in by_session.values()]
+    return sorted(found, key=lambda one: (-one.again_tokens, one.session))
 
 
-def missed_table(sessions: Sequence[SessionMisses]) -> Table:
-    table = Table(title="sessions that computed most again", title_justify="left")
+def worst(workload: Workload, replayed: Sequence[Replayed], count: int = 10) -> list[SessionMisses]:
+    """The first so many of them."""
+    return missed(workload, replayed)[:count]
+
+
+def missed_table(sessions: Sequence[SessionMisses], where: str = "") -> Table:
+    """These sessions; `where` they were replayed."""
+    table = Table(title=f"sessions that computed most again: {where}", title_justify="left")
     table.add_column("session")
-    for column in ("calls", "hit rate", "tokens after a lost page"):
+    for column in ("calls", "hit rate", "tokens computed again"):
         table.add_column(column, justify="right")
     table.add_column("what ended the hits of its calls")
     for one in sessions:
         why = ", ".join(f"{name} {count}" for name, count in sorted(one.why.items()))
-        table.add_row(one.session, str(one.calls), f"{one.hit_rate:.3f}", f"{one.again_tokens:,}", why)
+        table.add_row(Text(one.session), str(one.calls), f"{one.hit_rate:.3f}", f"{one.again_tokens:,}", why)
     return table
+
+
+def changed_at(workload: Workload, call: PagedCall) -> int | None:
+    """The token from which on a prompt differs from the path before it, by whole pages; None: it goes on from it."""
+    if call.extends:
+        return None
+    before = workload.sessions[call.session].calls[call.turn - 1].prompt
+    length = min(len(before), len(call.prompt))
+    differ = np.flatnonzero(before[:length] != call.prompt[:length])
+    return int(differ[0] if len(differ) else length) * workload.page_tokens
 
 
 def _misses(workload: Workload, calls: Sequence[Replayed]) -> SessionMisses:
     prompt = sum(one.call.prompt_tokens for one in calls)
     cached = sum(one.found.pages for one in calls) * workload.page_tokens
-    lost = [one for one in calls if one.found.why in (Why.EVICTED, Why.CLOSED)]
+    tokens: Counter[str] = Counter()
+    for one in calls:
+        if one.found.why is not Why.NOTHING:
+            tokens[one.found.why.value] += (one.call.reusable - one.found.pages) * workload.page_tokens
+    changed = ((one.call.turn, changed_at(workload, one.call)) for one in calls)
     return SessionMisses(
         session=workload.sessions[calls[0].call.session].name,
         calls=len(calls),
         prompt_tokens=prompt,
         hit_rate=cached / max(1, prompt),
-        again_tokens=sum(one.call.reusable - one.found.pages for one in lost) * workload.page_tokens,
+        again_tokens=sum(count for why, count in tokens.items() if why not in NEW),
         why=dict(sorted(Counter(one.found.why.value for one in calls).items())),
+        tokens=dict(sorted(tokens.items())),
+        changed_at=sorted((turn, token) for turn, token in changed if token is not None),
     )
