@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from agentcache.clock import ManualClock
+from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.cells import Cell, Policy, Score, score
 from agentcache.replay.lab.clairvoyant import Clairvoyant
@@ -28,15 +29,32 @@ def replay_calls(workload: Workload, cell: Cell, seed: int) -> list[Replayed]:
 
 def _served(script: Script, cell: Cell, seed: int, clock: ManualClock) -> Served:
     workload = script.workload
-    peak = workload.mean_peak_pages
-    device, host = max(1, round(cell.device * peak)), round(cell.host * peak)
+    device, host = room_pages(workload, cell.device), room_pages(workload, cell.host)
     if cell.policy is Policy.UNBOUNDED:
-        return Unbounded(workload)
+        return Unbounded(workload, cell.parts)
     order = cell.policy.order
+    if order is None and cell.parts.hybrid:
+        said = f"the clairvoyant order knows pages of full attention only, not {cell.parts.name}"
+        raise CacheError(Kind.BAD_REQUEST, f"{said}; hold the orders against unbounded")
     if order is None:
         return Clairvoyant(script, cell.machine, trie_of(workload), device, host)
-    cache = replay_cache(Sizing(order, device, host), clock)
-    return CachedPages(workload, cache, draw_tells(script, cell, seed), cell.supersedes)
+    sizing = Sizing(order, device, host, parts=cell.parts, page_tokens=workload.page_tokens)
+    tells = draw_tells(script, cell, seed)
+    return CachedPages(workload, replay_cache(sizing, clock), tells, cell.supersedes, cell.parts)
+
+
+def room_pages(workload: Workload, room: float) -> int:
+    """A room of so many mean session peaks in pages, and no more than everything could fill; 0 stays 0.
+
+    Errors  BAD_REQUEST for less than half a page
+    """
+    everything = len(workload.before) + sum(session.peak_pages for session in workload.sessions)
+    pages = round(min(room * workload.mean_peak_pages, everything))
+    if room and not pages:
+        peak_tokens = round(workload.mean_peak_pages * workload.page_tokens)
+        said = f"a room of {room:g} mean session peaks, {peak_tokens:,} tokens each, is less than a page"
+        raise CacheError(Kind.BAD_REQUEST, f"{said} of {workload.page_tokens}: ask for a larger one")
+    return pages
 
 
 @lru_cache(maxsize=2)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,9 @@ from agentcache.clock import ManualClock
 from agentcache.config import EngineSettings
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
+from agentcache.replay.lab.cells import Cell, Policy
 from agentcache.replay.lab.parts import FULL_ONLY, NAMES, Parts, parts_of
+from agentcache.replay.lab.replaying import replay_calls
 from agentcache.replay.lab.serving import Machine, Replayed
 from agentcache.replay.lab.unbounded import Unbounded
 from agentcache.replay.lab.world import Script, World
@@ -171,3 +174,14 @@ def test_both_cores_find_the_same_and_miss_it_for_the_same_reasons(rng: random.R
     )
     assert as_it_went(reference) == as_it_went(native)
     assert len(native) == paged.calls
+
+
+def test_a_cell_is_of_a_model_and_the_order_that_knows_the_future_knows_full_attention_only() -> None:
+    paged = workload([Says([1, 2, 3]), Says([1, 2, 3, 4, 5])], [Says([1, 2, 9])])
+    cell = Cell(Policy.ERT, device=4, live=1, parts=Parts(states=True, chunk=PAGE_TOKENS))
+    assert sum(one.found.pages for one in replay_calls(paged, cell, seed=1)) == 3
+    assert sum(one.found.pages for one in replay_calls(paged, replace(cell, parts=FULL_ONLY), seed=1)) == 5
+    assert replay_calls(paged, replace(cell, policy=Policy.UNBOUNDED), seed=1)[-1].call.turn == 1
+    with pytest.raises(CacheError, match=r"not full\+mamba; hold the orders against unbounded") as refused:
+        replay_calls(paged, replace(cell, policy=Policy.CLAIRVOYANT), seed=1)
+    assert refused.value.kind is Kind.BAD_REQUEST
