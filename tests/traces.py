@@ -18,6 +18,21 @@ def golden(name: str) -> list[Session]:
     return list(open_trace(GOLDEN / name).sessions())
 
 
+def golden_lines(name: str) -> list[Any]:
+    """What the lines of a golden file say."""
+    return [json.loads(line) for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines()]
+
+
+def block_prompts(session: Session) -> list[list[int]]:
+    """The blocks that each call sends, as `Session.prompts` tells the messages."""
+    prompts: list[list[int]] = []
+    history: list[int] = []
+    for call in session.calls:
+        history = [*history[: call.keep], *call.blocks]
+        prompts.append(history)
+    return prompts
+
+
 def written(folder: Path, name: str, *documents: Any) -> Path:
     """A file of these documents, one a line."""
     path = folder / name

@@ -3,12 +3,19 @@
 A `.json` or `.traj` file is one JSON document, a `.jsonl` file one a line, a `.csv` file one a line after its first,
 which names the columns. All may be packed (`.xz`, `.gz`, `.zst`) or in an archive (`.tar`, packed or not). Nothing
 is read before it is asked for, and only one document is in memory at a time.
+
+A directory of events, each in a file of its own or many in a page, is one trace file in pieces:
+
+    conversation/events/0.json, 1.json …                   conversation/event_cache/0-25.json …
+    conversation/events/event-00000-<id>.json …            anywhere/event_000000_<id>.json …
 """
 
 import csv
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +25,8 @@ from agentcache.replay.packing import DISK, UNREADABLE, Archive, Home, is_archiv
 TRACES = (".traj.json", ".traj", ".jsonl", ".csv")
 """What is taken for a trace in a directory."""
 
+_EVENTS = ("events", "event_cache")
+_NUMBERED = re.compile(r"(?:event[-_])?(\d+)(?:[-_].*)?\.json")
 _ENDINGS = (".json", ".jsonl", ".traj", ".csv")
 _MALFORMED = (ValueError, RecursionError, csv.Error)
 _BOM = b"\xef\xbb\xbf"
@@ -42,10 +51,11 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One trace file."""
+    """One trace file, or one in pieces: `parts`, in order, below the directory that `path` is then."""
 
     path: Path
     home: Home = DISK
+    parts: tuple[Path, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -57,7 +67,9 @@ class Source:
 
         Errors  CacheError(BAD_TRACE) at the document that cannot be read, naming file and line
         """
-        if self._is_table():
+        if self.parts:
+            yield from chain.from_iterable(piece.documents() for piece in self._pieces())
+        elif self._is_table():
             yield from self._rows()
         elif self._is_lines():
             yield from (self._parsed(text, line) for line, text in self._lines())
@@ -66,9 +78,14 @@ class Source:
 
     def count(self) -> int:
         """How many documents the file holds; reads it to its end and parses none of it."""
+        if self.parts:
+            return sum(piece.count() for piece in self._pieces())
         if not self._is_lines() and not self._is_table():
             return 1
         return max(0, sum(1 for _ in self._lines()) - self._is_table())
+
+    def _pieces(self) -> "Iterator[Source]":
+        return (Source(part, self.home) for part in self.parts)
 
     def _is_lines(self) -> bool:
         return unpacked_name(self.path.name).endswith(".jsonl")
@@ -115,6 +132,8 @@ class Source:
 def sources(path: Path) -> list[Source]:
     """The trace files at `path`: itself, or every one below it in name order if it is a directory or an archive.
 
+    Of a directory and an archive that is what TRACES says, and directories of events.
+
     A name sorts before those in a directory of that name. One file of an archive has the archive's path and its own.
 
     Errors  CacheError(BAD_TRACE): no such path, an archive that cannot be read, nothing in it that is a trace
@@ -128,7 +147,8 @@ def sources(path: Path) -> list[Source]:
         return sorted(found, key=_rank)
     if path.exists():
         endings = ", ".join(TRACES)
-        raise CacheError(Kind.BAD_TRACE, f"no trace below {path}: no file whose name ends with {endings}")
+        message = f"no trace below {path}: no file whose name ends with {endings}, and no directory of events"
+        raise CacheError(Kind.BAD_TRACE, message)
     raise CacheError(
         Kind.BAD_TRACE, f"there is no trace at {path}; name a trace file, a directory or an archive"
     )
@@ -142,16 +162,30 @@ def _found(path: Path) -> list[Source]:
     if path.is_dir():
         files = [file for file in path.rglob("*") if file.is_file()]
         inside = [source for file in files if is_archive(file) for source in _found(file)]
-        return [*(Source(file) for file in files if _is_trace(file)), *inside]
+        return [*_traces(files, DISK), *inside]
     for outer in (path, *path.parents):
         if is_archive(outer) and outer.is_file():
             archive = Archive(outer)
-            return [
-                Source(member, archive)
-                for member in archive.paths()
-                if member == path or (path in member.parents and _is_trace(member))
-            ]
+            members = archive.paths()
+            if path in members:
+                return [Source(path, archive)]
+            return list(_traces([member for member in members if path in member.parents], archive))
     return [Source(path)] if path.exists() else []
+
+
+def _traces(files: Iterable[Path], home: Home) -> Iterator[Source]:
+    """What of these files is a trace, and what of them together is one."""
+    pieces: dict[Path, list[tuple[int, Path]]] = {}
+    for file in files:
+        number = _NUMBERED.fullmatch(unpacked_name(file.name))
+        named = file.parent.name in _EVENTS
+        if _is_trace(file):
+            yield Source(file, home)
+        elif number and (named or file.name.startswith("event")):
+            folder = file.parent.parent if named and file.parent.parent.name else file.parent
+            pieces.setdefault(folder, []).append((int(number[1]), file))
+    for folder, found in pieces.items():
+        yield Source(folder, home, tuple(file for _, file in sorted(found)))
 
 
 def _is_trace(path: Path) -> bool:

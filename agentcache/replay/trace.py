@@ -15,6 +15,12 @@ from typing import Any
 
 from agentcache.waits import WaitKind
 
+CHARACTERS_PER_TOKEN = 4
+"""What a token of a text is taken for where nothing counts it."""
+
+LATEST_S = 4e9
+"""No moment is later and no wait longer: two of them fit into 64 bits of nanoseconds."""
+
 Message = Mapping[str, Any]
 """One chat message as it is sent: `role` and `content`, and the tool fields where the trace has them."""
 
@@ -84,8 +90,8 @@ class Place:
 
     `parent` is the name of another session of the same file; `after_call` counts that session's calls that had ended
     when this one began. `start_s` is seconds on the trace's own clock (since 1970 where it says that), so that only
-    differences count; None where only the session's own times are known. `group` marks sessions that are one task
-    again (runs, trials): splits keep them together.
+    differences count; None where only the session's own times are known. `group` names the task, the same for all
+    its sessions (runs, trials).
     """
 
     parent: str = ""
@@ -127,7 +133,11 @@ class Session:
     scope: str = ""
     among: Place = ALONE
     hidden: Hidden = NOTHING_HIDDEN
-    tenant: str = ""
+
+    @property
+    def has_text(self) -> bool:
+        """Whether messages tell every prompt."""
+        return not self.block_tokens and all(call.keep + len(call.added) for call in self.calls)
 
     def prompts(self) -> Iterator[list[Message]]:
         """The messages that each call sends, in order; built call by call, a list of its own for each.
@@ -137,11 +147,4 @@ class Session:
         history: list[Message] = []
         for call in self.calls:
             history = [*history[: call.keep], *call.added]
-            yield list(history)
-
-    def block_prompts(self) -> Iterator[list[int]]:
-        """The blocks that each call sends, in order, as `prompts`."""
-        history: list[int] = []
-        for call in self.calls:
-            history = [*history[: call.keep], *call.blocks]
             yield list(history)

@@ -12,6 +12,7 @@ from agentcache.replay.inspecting import contents, spread
 from agentcache.replay.readers import Trace, open_trace
 from agentcache.replay.trace import Link
 from agentcache.waits import WaitKind
+from tests.traces import block_prompts
 
 pytestmark = pytest.mark.data
 
@@ -112,7 +113,7 @@ def test_blocks_are_the_prompts_of_weka() -> None:
     near = pairs = 0
     for session in islice(open_trace(data("weka-claude-code")).sessions(), 60):
         before: list[int] = []
-        for call, prompt in zip(session.calls, session.block_prompts(), strict=True):
+        for call, prompt in zip(session.calls, block_prompts(session), strict=True):
             assert len(prompt) == call.facts.prompt_tokens // 64
             pairs += bool(before)
             near += bool(before) and call.keep >= len(before) - 3

@@ -79,7 +79,6 @@ def _session(record: Record) -> Session:
         record.text("scope"),
         _among(record.child("among")),
         _hidden(record.child("hidden")),
-        record.text("tenant"),
     )
 
 
@@ -129,7 +128,7 @@ def _facts(record: Record) -> Facts:
     _refuse_others(record, Facts)
     return Facts(
         _gap(record.child("gap")),
-        record.number("api_s"),
+        record.seconds("api_s"),
         record.count("prompt_tokens"),
         record.count("output_tokens"),
         record.count("cached_tokens") if "cached_tokens" in record else None,
@@ -145,7 +144,7 @@ def _tool(record: Record, number: int) -> tuple[str, float | None]:
     if not isinstance(pair, list) or len(pair) != 2:
         raise record.bad(at, "is not a name and its seconds")
     named = Record({f"{at}[0]": pair[0], f"{at}[1]": pair[1]}, record.document, record.at)
-    return named.text(f"{at}[0]"), named.number(f"{at}[1]")
+    return named.text(f"{at}[0]"), named.seconds(f"{at}[1]")
 
 
 def _gap(record: Record) -> Gap:
@@ -153,7 +152,7 @@ def _gap(record: Record) -> Gap:
     measured = record.value.get("measured", True)
     if not isinstance(measured, bool):
         raise record.wrong("measured", "neither true nor false")
-    return Gap(_choice(record, "kind", WaitKind, WaitKind.UNKNOWN), record.number("seconds"), measured)
+    return Gap(_choice(record, "kind", WaitKind, WaitKind.UNKNOWN), record.seconds("seconds"), measured)
 
 
 def _among(record: Record) -> Place:

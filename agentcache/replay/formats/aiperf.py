@@ -18,6 +18,7 @@ from agentcache.replay.sources import Document, Source
 from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Message, Place, Session
 
 CHARACTERS_PER_TOKEN = 4
+_MILLI = 1000
 _WHOLE = "message_array_with_responses"
 _TEMPLATES = ("orchestrator", "rounds", "spawns", "think_time_ms")
 
@@ -156,10 +157,7 @@ def _session(record: Record, begun: _Begun) -> tuple[Session, list[tuple[Record,
 
 
 def _facts(turn: Record, last: Message, alone: bool) -> Facts:
-    delay_ms = turn.number("delay") or 0.0
-    if delay_ms < 0:
-        raise turn.wrong("delay", "a negative time")
-    gap = Gap(wait_after(last), delay_ms / 1000, measured=alone)
+    gap = Gap(wait_after(last), turn.seconds("delay", _MILLI) or 0.0, measured=alone)
     return Facts(gap, output_tokens=turn.count("max_tokens"), model=turn.text("model"))
 
 

@@ -26,7 +26,7 @@ class AzureReader:
                 record = record_of(document.value, document)
                 start_s = record.moment("TIMESTAMP") or 0.0
                 if start_s < latest_s:
-                    raise record.wrong("TIMESTAMP", "earlier than the one before it")
+                    raise record.early("TIMESTAMP")
                 latest_s = start_s
                 facts = Facts(
                     prompt_tokens=_tokens(record, "ContextTokens"),

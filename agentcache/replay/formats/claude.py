@@ -34,14 +34,18 @@ class ClaudeCodeReader:
         return bool(value.keys() & {"sessionId", "snapshot", "leafUuid"})
 
     def sessions(self, files: Iterable[Source]) -> Iterator[Session]:
-        """Files of one session are told by its id, so the first lines of all files are read first."""
-        families: dict[str, list[Source]] = {}
+        """Files of one session are told by its id, so the first lines of all files are read first.
+
+        A file that names no session is one by its own name, which is how Claude Code names its files.
+        """
+        families: dict[str, tuple[str, list[Source]]] = {}
         for source in files:
-            families.setdefault(_session_id(source), []).append(source)
+            session = _session_id(source)
+            _, members = families.setdefault(session or str(source.path), (session or source.stem, []))
+            members.append(source)
         told: set[str] = set()
-        for name, members in families.items():
-            if name:
-                yield from _sessions(Family().read(sorted(members, key=_sub_agents_last)), told)
+        for name, members in families.values():
+            yield from _sessions(Family(name).read(sorted(members, key=_sub_agents_last)), told)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

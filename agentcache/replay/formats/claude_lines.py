@@ -91,7 +91,7 @@ class Asked:
 class Family:
     """All lines of one session, its sub-agents' too."""
 
-    name: str = ""
+    name: str
     lines: dict[str, Line] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     results: dict[str, tuple[Line, Record]] = field(default_factory=dict)
@@ -106,7 +106,6 @@ class Family:
 
     def _add(self, record: Record) -> None:
         uuid = record.text("uuid")
-        self.name = self.name or record.text("sessionId")
         if not uuid or uuid in self.lines:
             return
         parent = record.text("parentUuid")

@@ -92,7 +92,7 @@ class _Rollout:
     def _moment(self, record: Record) -> float:
         moment = record.moment("timestamp") or 0.0
         if moment < self.latest_s:
-            raise record.bad("timestamp", "is earlier than that of the line before it")
+            raise record.early("timestamp")
         self.latest_s = moment
         self.place = self.place or record.document.place
         return moment

@@ -8,7 +8,7 @@ from agentcache.replay.formats.record import Record
 from agentcache.replay.trace import Call, Facts, Message
 from agentcache.waits import WaitKind
 
-SENT_FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name")
+_SENT = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
 def sent(record: Record) -> Message:
@@ -22,13 +22,19 @@ def sent(record: Record) -> Message:
     without_text = content is None and record.items("tool_calls")
     if not isinstance(content, str | list) and not without_text:
         raise record.wrong("content", "neither a text nor a list of parts")
-    return cleaned({name: record.value[name] for name in SENT_FIELDS if record.value.get(name) is not None})
+    return _cleaned({name: record.value[name] for name in _SENT if record.value.get(name) is not None})
 
 
-def cleaned(message: dict[str, Any]) -> Message:
-    """The message with a text that can be sent."""
+def _cleaned(message: dict[str, Any]) -> Message:
     content = message.get("content")
     return {**message, "content": whole(content)} if isinstance(content, str) else message
+
+
+def asked_first(told: Sequence[Record], answers: Sequence[int]) -> Sequence[int]:
+    """The places of the answers. Errors: CacheError(BAD_TRACE) if one is the first message of all."""
+    if answers and answers[0] == 0:
+        raise told[0].bad("role", "is 'assistant', but no answer can come first")
+    return answers
 
 
 def cut(

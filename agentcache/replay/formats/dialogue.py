@@ -51,6 +51,21 @@ class Dialogue:
         """When the first call was asked."""
         return self._turns[0].asked_s if self._turns else None
 
+    @property
+    def asked(self) -> bool:
+        """Whether anything was said so far."""
+        return bool(self._history)
+
+    @property
+    def answers(self) -> int:
+        """How many calls there are so far."""
+        return len(self._turns)
+
+    @property
+    def ends(self) -> list[float]:
+        """When their answers were whole, of those of which it is told."""
+        return [turn.ended_s for turn in self._turns if turn.ended_s is not None]
+
     def ask(self, message: Message, kind: WaitKind, happened: Happened) -> None:
         """Something that the next prompt has; `kind`: who says it."""
         self._history.append((happened.name, message))
@@ -58,7 +73,7 @@ class Dialogue:
         called = str(message.get("tool_call_id", ""))
         for turn in reversed(self._turns):
             if called and called in _ids(turn.answer):
-                turn.took_s[called] = _between(turn.ended_s, happened.at_s)
+                turn.took_s[called] = between(turn.ended_s, happened.at_s)
                 return
 
     def answer(self, response: str, message: Message, happened: Happened) -> None:
@@ -92,16 +107,17 @@ class Dialogue:
         """These messages instead of the whole history."""
         self._history = [("", message) for message in messages]
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self, first: Gap = NOTHING_KNOWN.gap) -> Iterator[Call]:
+        """The calls so far; `first`: the time before the first of them."""
         before: list[Message] = []
         for number, turn in enumerate(self._turns):
             keep = shared(before, turn.prompt)
             before_s = self._turns[number - 1].ended_s if number else None
-            gap = Gap(turn.kind, _between(before_s, turn.asked_s)) if number else Gap()
+            gap = Gap(turn.kind, between(before_s, turn.asked_s)) if number else first
             tools = tuple((name, turn.took_s.get(called)) for called, name in _ids(turn.answer).items())
             finish = "tool_calls" if turn.answer.get("tool_calls") else "stop"
             facts = replace(
-                turn.usage, gap=gap, api_s=_between(turn.asked_s, turn.ended_s), finish=finish, tools=tools
+                turn.usage, gap=gap, api_s=between(turn.asked_s, turn.ended_s), finish=finish, tools=tools
             )
             yield Call(keep, tuple(turn.prompt[keep:]), turn.answer, facts=facts)
             before = turn.prompt
@@ -133,5 +149,6 @@ def _ids(answer: Message) -> dict[str, str]:
     return {call["id"]: call["function"]["name"] for call in answer.get("tool_calls", ())}
 
 
-def _between(start_s: float | None, end_s: float | None) -> float | None:
+def between(start_s: float | None, end_s: float | None) -> float | None:
+    """Seconds between two times that are told."""
     return None if start_s is None or end_s is None else elapsed(start_s, end_s)

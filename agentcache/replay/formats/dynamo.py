@@ -17,6 +17,7 @@ from agentcache.waits import WaitKind
 
 SCHEMA = "dynamo.agentic_mooncake"
 VERSION = 2
+_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +153,12 @@ def _of_waits(record: Record) -> _Row:
         tuple(waits),
         start_s,
         WaitKind.TOOL if tool_s or events else WaitKind.UNKNOWN,
-        tuple((one.text("tool_class"), _known_s(one)) for one in events),
+        tuple((one.text("tool_class"), one.seconds("duration_ms", _MILLI)) for one in events),
     )
 
 
 def _seconds(record: Record, name: str) -> float:
-    milliseconds = record.number(name) or 0.0
-    if milliseconds < 0:
-        raise record.wrong(name, "a negative time")
-    return milliseconds / 1000
-
-
-def _known_s(event: Record) -> float | None:
-    return _seconds(event, "duration_ms") if "duration_ms" in event else None
+    return record.seconds(name, _MILLI) or 0.0
 
 
 def _size(rows: Sequence[_Row]) -> int:

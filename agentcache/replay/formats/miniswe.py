@@ -7,18 +7,17 @@ Version 2 stamps the end of every answer and of every tool. Version 1 has only `
 in whole seconds, and that is its start: what is after it is split into answer and tool by a rule.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from agentcache.errors import CacheError, Kind
-from agentcache.replay.formats.conversation import SENT_FIELDS, cleaned, cut
+from agentcache.replay.formats.conversation import asked_first, cut, sent
 from agentcache.replay.formats.history import elapsed
-from agentcache.replay.formats.record import Record
+from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Facts, Gap, Message, Place, Session
+from agentcache.replay.trace import Facts, Gap, Place, Session
 from agentcache.waits import WaitKind
 
+_EXIT = "exit"
 ANSWER_S = 2.0
 ANSWER_S_PER_TOKEN = 0.011
 """What an answer takes where only its start is known, fitted to 10,000 gaps of such trajectories."""
@@ -51,26 +50,22 @@ def read_session(document: Document, stem: str) -> Session:
     Errors  CacheError(BAD_TRACE) naming the place and the message or field that is wrong
     """
     fallback = f"{stem}-{document.line}" if document.line else stem
-    value = document.value if isinstance(document.value, dict) else {"messages": document.value}
-    if not isinstance(value.get("messages"), list):
-        raise _bad(document, "has no list of messages")
-    sent = [_sent(message, number, document) for number, message in enumerate(value["messages"])]
-    records = Record(value, document).children("messages")
-    spoken = [at for at, message in enumerate(sent) if message["role"] != "exit"]
-    sent, records = [sent[at] for at in spoken], [records[at] for at in spoken]
-    answers = [at for at, message in enumerate(sent) if message["role"] == "assistant"]
-    if answers and answers[0] == 0:
-        raise _bad(document, "begins with an assistant message: its prompt is missing")
-    times = list(_times(records, answers))
+    value = {"messages": document.value} if isinstance(document.value, list) else document.value
+    record = record_of(value, document)
+    record.need("messages")
+    told = [one for one in record.children("messages") if one.text("role") != _EXIT]
+    messages = [sent(one) for one in told]
+    answers = asked_first(told, [at for at, message in enumerate(messages) if message["role"] == "assistant"])
+    times = list(_times(told, answers))
 
     def facts(turn: int, at: int) -> Facts:
         gap = _gap(times[turn - 1], times[turn]) if turn else Gap()
-        return _facts(records[at].child("extra").child("response"), gap, times[turn])
+        return _facts(told[at].child("extra").child("response"), gap, times[turn])
 
-    group = Record(value, document).text("instance_id")
+    group = record.text("instance_id")
     return Session(
         group or fallback,
-        tuple(cut(sent, answers, facts)),
+        tuple(cut(messages, answers, facts)),
         document.place,
         among=Place(start_s=times[0].asked_s if times and times[0].known else None, group=group),
     )
@@ -90,7 +85,7 @@ class _Times:
 _NEVER_TOLD = _Times(known=False)
 
 
-def _times(records: list[Record], answers: list[int]) -> Iterator[_Times]:
+def _times(records: Sequence[Record], answers: Sequence[int]) -> Iterator[_Times]:
     """Errors: CacheError(BAD_TRACE) for a time before the one before it."""
     _check_order(records)
     before = 0
@@ -105,7 +100,7 @@ def _times(records: list[Record], answers: list[int]) -> Iterator[_Times]:
             yield _estimated(extra)
 
 
-def _check_order(records: list[Record]) -> None:
+def _check_order(records: Sequence[Record]) -> None:
     latest = 0.0
     for record in records:
         extra = record.child("extra")
@@ -113,7 +108,7 @@ def _check_order(records: list[Record]) -> None:
         stamp, name = (extra, "timestamp") if stamped else (extra.child("response"), "created")
         moment = stamp.number(name) or latest
         if moment < latest:
-            raise stamp.bad(name, f"is {moment}, earlier than the one before it ({latest})")
+            raise stamp.early(name)
         latest = moment
 
 
@@ -148,18 +143,3 @@ def _facts(response: Record, gap: Gap, times: _Times) -> Facts:
         finish=choices[0].text("finish_reason").lower() if choices else "",
         model=response.text("model"),
     )
-
-
-def _sent(message: Any, number: int, document: Document) -> Message:
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise _bad(document, f"has no role in message {number}")
-    content = message.get("content")
-    without_text = content is None and (message.get("tool_calls") or message["role"] == "exit")
-    if not isinstance(content, str | list) and not without_text:
-        raise _bad(document, f"has no content in message {number} ({message['role']})")
-    return cleaned({name: message[name] for name in SENT_FIELDS if message.get(name) is not None})
-
-
-def _bad(document: Document, what: str) -> CacheError:
-    message = f"{document.place} {what}: not a whole mini-swe-agent trajectory. Repair or remove it"
-    return CacheError(Kind.BAD_TRACE, message)

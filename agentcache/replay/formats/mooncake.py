@@ -5,7 +5,7 @@ from itertools import groupby
 
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Place, Session
+from agentcache.replay.trace import LATEST_S, Call, Facts, Place, Session
 
 BLOCK_TOKENS = 512
 _OTHERS = frozenset({"chat_id", "session_id", "wait_for"})
@@ -15,7 +15,8 @@ _OTHERS = frozenset({"chat_id", "session_id", "wait_for"})
 class MooncakeReader:
     """`{timestamp, input_length, output_length, hash_ids}`, one request a line: each is a session of one call.
 
-    Timestamps (milliseconds) are those of buckets: requests of one are spread over it in file order.
+    Timestamps (milliseconds) are those of buckets: requests of one are spread over it in file order, up to the next
+    one.
     """
 
     format = "Mooncake"
@@ -40,18 +41,21 @@ def _in_order(source: Source) -> Iterator[tuple[float, Record]]:
         record = record_of(document.value, document)
         record.need("timestamp", "input_length", "hash_ids")
         moment = record.needed("timestamp")
+        if abs(moment) / 1000 > LATEST_S:
+            raise record.wrong("timestamp", "a time that no clock has")
         if moment < latest:
-            raise record.bad("timestamp", f"is {moment}, earlier than the one before it ({latest})")
+            raise record.early("timestamp")
         latest = moment
         yield moment / 1000, record
 
 
 def _spread(requests: Iterable[tuple[float, Record]]) -> Iterator[tuple[float, Record]]:
-    """Each bucket reaches to the next one; the last is as wide as the one before it."""
+    """Each bucket reaches to the next one; the last is as wide as the one before it, an only one has no width."""
     begin_s, width_s = 0.0, 0.0
     bucket: list[Record] = []
     for next_s, group in groupby(requests, key=lambda request: request[0]):
-        width_s = next_s - begin_s
+        if bucket:
+            width_s = next_s - begin_s
         yield from _over(bucket, begin_s, width_s)
         begin_s, bucket = next_s, [record for _, record in group]
     yield from _over(bucket, begin_s, width_s)

@@ -7,9 +7,11 @@ from typing import Any
 
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.sources import Document
+from agentcache.replay.trace import LATEST_S
 
 _SHOWN = 40
 _MOST = 2**63
+_UNTOLD = "a time that no clock has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,15 @@ class Record:
             raise self.wrong(name, "not a number")
         return value
 
+    def seconds(self, name: str, per_second: int = 1) -> float | None:
+        """How long something took, which is told in so many parts of a second."""
+        value = self.number(name)
+        if value and value < 0:
+            raise self.wrong(name, "a negative time")
+        if value and value / per_second > LATEST_S:
+            raise self.wrong(name, _UNTOLD)
+        return value / per_second if value and per_second > 1 else value
+
     def count(self, name: str) -> int:
         """A whole number from 0 on."""
         value = self._or(name, 0)
@@ -60,10 +71,14 @@ class Record:
     def moment(self, name: str) -> float | None:
         """Seconds since 1970, from such a number or from ISO 8601; without a zone it is UTC."""
         value = self.value.get(name)
-        if not isinstance(value, str):
-            return self.number(name)
+        moment = self._told(name, value) if isinstance(value, str) else self.number(name)
+        if moment and abs(moment) > LATEST_S:
+            raise self.wrong(name, _UNTOLD)
+        return moment
+
+    def _told(self, name: str, text: str) -> float:
         try:
-            when = datetime.fromisoformat(value)
+            when = datetime.fromisoformat(text)
         except ValueError:
             raise self.wrong(name, "not a time as 2026-01-31T12:00:00Z") from None
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
@@ -96,6 +111,10 @@ class Record:
     def wrong(self, name: str, wanted: str) -> CacheError:
         shown = repr(self.value.get(name))
         return self.bad(name, f"is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'}, {wanted}")
+
+    def early(self, name: str) -> CacheError:
+        """The error to raise for a time that is out of order."""
+        return self.wrong(name, "earlier than the one before it")
 
     def bad(self, name: str, what: str) -> CacheError:
         """The error to raise for a field."""

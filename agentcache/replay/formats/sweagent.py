@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentcache.replay.formats.conversation import cut, finish_by, sent, tools_of
+from agentcache.replay.formats.conversation import asked_first, cut, finish_by, sent, tools_of
 from agentcache.replay.formats.history import Names, said, shared
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
@@ -71,7 +71,7 @@ def _by_query(steps: Sequence[Record]) -> Iterator[Call]:
         if not prompt:
             raise step.bad("query", "is empty")
         keep = shared(before, prompt)
-        gap = Gap(WaitKind.TOOL, steps[turn - 1].number("execution_time")) if turn else Gap()
+        gap = Gap(WaitKind.TOOL, steps[turn - 1].seconds("execution_time")) if turn else Gap()
         answer = said("assistant", step.text("response"))
         yield Call(keep, tuple(prompt[keep:]), answer, facts=Facts(gap, finish="stop"))
         before = prompt
@@ -86,9 +86,7 @@ def _by_history(history: Sequence[Record], steps: Sequence[Record], window: int)
         for at, entry in enumerate(told)
         if messages[at]["role"] == "assistant" and entry.value.get("is_demo") is not True
     ]
-    if answers and answers[0] == 0:
-        raise told[0].bad("role", "is 'assistant', but no answer can come first")
-    took_s = list(_execution_times([messages[at] for at in answers], steps))
+    took_s = list(_execution_times([messages[at] for at in asked_first(told, answers)], steps))
 
     def facts(turn: int, at: int) -> Facts:
         gap = Gap(WaitKind.TOOL, took_s[turn - 1]) if turn else Gap()
@@ -122,7 +120,7 @@ def _execution_times(answers: Sequence[Message], steps: Sequence[Record]) -> Ite
     left = list(steps)
     for answer in answers:
         at = next((at for at, step in enumerate(left) if step.text("response") == answer.get("content")), -1)
-        yield left[at].number("execution_time") if at >= 0 else None
+        yield left[at].seconds("execution_time") if at >= 0 else None
         left = left[at + 1 :]
 
 

@@ -6,7 +6,7 @@ No times are recorded. What precedes everything, the definitions of the tools, i
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from agentcache.replay.formats.conversation import cut, finish_by, sent, tools_of, wait_after
+from agentcache.replay.formats.conversation import asked_first, cut, finish_by, sent, tools_of, wait_after
 from agentcache.replay.formats.history import Names
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
@@ -49,9 +49,7 @@ def _session(record: Record, names: Names, hidden: Hidden) -> Session:
     record.need("task_id", "traj")
     told = record.children("traj")
     messages = [sent(one) for one in told]
-    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
-    if answers and answers[0] == 0:
-        raise told[0].bad("role", "is 'assistant', but no answer can come first")
+    answers = asked_first(told, [at for at, message in enumerate(messages) if message["role"] == "assistant"])
 
     def facts(turn: int, at: int) -> Facts:
         gap = Gap(wait_after(messages[at - 1])) if turn else Gap()

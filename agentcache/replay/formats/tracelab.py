@@ -16,6 +16,7 @@ from agentcache.replay.trace import Call, Facts, Gap, Hidden, Place, Session
 from agentcache.waits import WaitKind
 
 BLOCK_TOKENS = 64
+_MILLI = 1000
 _INPUTS = {"user_message": WaitKind.HUMAN, "tool_result": WaitKind.TOOL}
 
 
@@ -105,10 +106,5 @@ def _facts(rounds: Sequence[_Round], turn: int, tokens: int) -> Facts:
         record.count("prefix_tokens") if "prefix_tokens" in record else None,
         "tool_calls" if tools else "stop",
         record.text("model"),
-        tuple((tool.text("tool_name"), _seconds(tool)) for tool in tools),
+        tuple((tool.text("tool_name"), tool.seconds("tool_wall_latency_ms", _MILLI)) for tool in tools),
     )
-
-
-def _seconds(tool: Record) -> float | None:
-    milliseconds = tool.number("tool_wall_latency_ms")
-    return None if milliseconds is None else milliseconds / 1000

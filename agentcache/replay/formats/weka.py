@@ -15,6 +15,7 @@ from agentcache.replay.sources import Document, Source
 from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
 from agentcache.waits import WaitKind
 
+_MILLI = 1000
 ANSWER_S = 2.9
 ANSWER_S_PER_TOKEN = 0.0155
 """What an answer takes where the trace does not say: the line through 17,000 answers of which it does."""
@@ -50,7 +51,7 @@ class _Asked:
     @classmethod
     def of(cls, record: Record) -> "_Asked":
         record.need("t", "in", "hash_ids")
-        t, api_s = record.needed("t"), record.number("api_time")
+        t, api_s = record.needed("t"), record.seconds("api_time")
         takes = ANSWER_S + ANSWER_S_PER_TOKEN * record.count("out") if api_s is None else api_s
         return cls(record, t, api_s, record.text("stop"), t + takes)
 
@@ -78,7 +79,7 @@ def _in_order(records: Iterable[Record]) -> list[_Asked]:
     for record in records:
         asked.append(_Asked.of(record))
         if len(asked) > 1 and asked[-1].t < asked[-2].t:
-            raise record.bad("t", f"is {asked[-1].t}, earlier than the one before it ({asked[-2].t})")
+            raise record.early("t")
     return asked
 
 
@@ -86,7 +87,7 @@ def _spawned(record: Record, parent: str, asked: Sequence[_Asked]) -> tuple[Plac
     """Where a sub-agent begins: `t` is its end where it is told as completed, with how long it took."""
     begins_s = record.needed("t")
     if record.text("status") == "completed":
-        begins_s -= (record.number("duration_ms") or 0.0) / 1000
+        begins_s -= record.seconds("duration_ms", _MILLI) or 0.0
     ended = [one.end_s for one in asked if one.end_s <= begins_s]
     gap = Gap(WaitKind.UNKNOWN, elapsed(ended[-1] if ended else 0.0, begins_s))
     return Place(parent, Link.SPAWN, len(ended)), gap

@@ -60,7 +60,7 @@ def test_files_of_several_formats_are_one_trace() -> None:
     """All but tau-bench's: a `.json` in a directory may be anything."""
     trace = open_trace(GOLDEN)
     assert set(trace.formats()) == {reader.format for reader in READERS} - {"tau-bench"}
-    assert trace.count() == len(list(trace.sessions())) == 42
+    assert trace.count() == len(list(trace.sessions())) == 44
 
 
 def test_readers_can_be_chosen() -> None:

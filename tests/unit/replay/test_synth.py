@@ -14,6 +14,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.replay.synth import BLOCK_TOKENS, SHAPES, Shape, Spread, synthesize
 from agentcache.replay.trace import Call, Link, Session
 from agentcache.waits import WaitKind
+from tests.traces import block_prompts
 
 KINDS = list(SHAPES)
 
@@ -134,7 +135,7 @@ def test_blocks_are_the_whole_blocks_of_the_prompt(kind: str) -> None:
     for session in made(kind):
         assert (session.block_tokens, session.scope) == (BLOCK_TOKENS, session.name)
         length, new = 0, 0
-        for call, prompt in zip(session.calls, session.block_prompts(), strict=True):
+        for call, prompt in zip(session.calls, block_prompts(session), strict=True):
             assert call.keep <= length
             assert call.blocks == tuple(range(new, new + len(call.blocks)))
             length, new = len(prompt), new + len(call.blocks)

@@ -1,20 +1,16 @@
 """Dynamo's agentic rows, with a header and without: golden ones by hand, damaged ones, and ours read back."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agentcache.replay.as_dynamo import dynamo_lines
-from agentcache.replay.formats.dynamo import DynamoReader
 from agentcache.replay.readers import open_trace
-from agentcache.replay.sources import Document
 from agentcache.replay.synth import synthesize
 from agentcache.replay.trace import Call, Facts, Gap, Link, Place, Session
 from agentcache.waits import WaitKind
-from tests.traces import GOLDEN, complaint, golden, written
+from tests.traces import golden, golden_lines, written
 
 
 def call(keep: int, blocks: tuple[int, ...], facts: Facts) -> Call:
@@ -84,12 +80,8 @@ def test_requests_that_wait_for_others() -> None:
     assert joined.calls[0].facts.gap == Gap(seconds=0.005, measured=False)
 
 
-def lines(name: str = "dynamo.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines()]
-
-
 def test_plays_with_clocks_of_their_own(tmp_path: Path) -> None:
-    log = lines()
+    log = golden_lines("dynamo.jsonl")
     log[6]["not_before_ms"] = 0.0
     first, *_, last = open_trace(written(tmp_path, "t.jsonl", *log)).sessions()
     assert (first.among.start_s, last.among.start_s) == (None, None)
@@ -171,90 +163,12 @@ def test_an_agent_that_begins_before_any_answer_begins_with_the_first_request() 
     ]
 
 
-def changed(number: int, *way: Any, to: Any, name: str = "dynamo.jsonl") -> list[Any]:
-    """The golden rows with one field changed."""
-    whole: list[Any] = lines(name)
-    at = whole[number]
-    for step in way[:-1]:
-        at = at[step]
-    at[way[-1]] = to
-    return whole
-
-
-WAITS = "dynamo-waits.jsonl"
-
-
-@pytest.mark.parametrize(
-    ("whole", "wrong"),
-    [
-        (changed(0, "version", to=3), "line 1: version is 3, and this agentcache reads version 2"),
-        (changed(0, "block_size", to=0), "line 1: block_size is 0, not at least 1 token"),
-        (changed(0, "hash_id_scope", to="global"), "line 1: hash_id_scope is 'global', not local"),
-        ([*lines()[:2], 5], "line 3 is not an object"),
-        (changed(1, "play_id", to=None), "line 2: play_id is missing"),
-        (changed(1, "request_id", to=7), "line 2: request_id is 7, not a text"),
-        (changed(2, "request_id", to="a0"), "line 3: request_id is 'a0', which another request has"),
-        (changed(1, "input_length", to=-1), "line 2: input_length is -1, not a whole number from 0 on"),
-        (changed(1, "input_length", to=256), "line 2: hash_ids has 3 blocks, too few for 256 tokens"),
-        (
-            changed(1, "hash_ids", to=[1, 2.5, 3]),
-            "line 2: hash_ids holds something that is not a whole number",
-        ),
-        (changed(2, "dependencies", to={}), "line 3: dependencies is {}, not a list"),
-        (
-            changed(2, "dependencies", 0, "request_id", to="a1"),
-            "line 3: dependencies names 'a1', and no line before it is that request",
-        ),
-        (
-            changed(2, "dependencies", 0, "trigger", to="start"),
-            "line 3: dependencies[0].trigger is 'start', neither completion nor dispatch",
-        ),
-        (
-            changed(2, "dependencies", 0, "delay_ms", to=-5),
-            "line 3: dependencies[0].delay_ms is -5, a negative time",
-        ),
-        (
-            changed(2, "dependencies", 0, "delay_ms", to="5"),
-            "line 3: dependencies[0].delay_ms is '5', not a number",
-        ),
-        (changed(1, "not_before_ms", to="now"), "line 2: not_before_ms is 'now', not a number"),
-        (
-            [*lines()[:2], lines()[4]],
-            "line 3: dependencies names 'a1', and no line before it is that request",
-        ),
-        (changed(2, "wait_for", to=[1], name=WAITS), "line 3: wait_for[0] is not a text"),
-        (
-            changed(2, "wait_for", to=["r9"], name=WAITS),
-            "line 3: wait_for names 'r9', and no line before it is that request",
-        ),
-        (changed(2, "tool_wait_ms", to=-1, name=WAITS), "line 3: tool_wait_ms is -1, a negative time"),
-        (changed(2, "tool_events", to=["t"], name=WAITS), "line 3: tool_events[0] is not an object"),
-        (changed(2, "branches", to="k1", name=WAITS), "line 3: branches is 'k1', not a list"),
-        (
-            changed(1, "hash_ids", to=[9, 9, 9], name=WAITS),
-            "line 2: hash_ids has 3 blocks, which fit 128 tokens at no size of the lines",
-        ),
-    ],
-)
-def test_a_wrong_field_is_named(tmp_path: Path, whole: list[Any], wrong: str) -> None:
-    assert complaint(written(tmp_path, "t.jsonl", *whole)) == f", {wrong}. Repair or remove it"
-
-
-@pytest.mark.parametrize("damage", [b'{"request_id": "x', b'{"request_id": "\xff"}'])
-def test_damaged_bytes_are_named(tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / "t.jsonl").write_bytes((GOLDEN / "dynamo.jsonl").read_bytes() + damage)
-    assert complaint(tmp_path / "t.jsonl").startswith(", line 8 is not JSON: ")
-
-
-@pytest.mark.parametrize(
-    ("value", "accepted"),
-    [
-        (lines()[0], True),
-        (lines(WAITS)[0], True),
-        ({"schema": "dynamo.request.trace.v1"}, False),
-        ({"timestamp": 0, "input_length": 1, "hash_ids": [1]}, False),
-        ([], False),
-    ],
-)
-def test_recognised_by_its_first_document(value: Any, accepted: bool) -> None:
-    assert DynamoReader().accepts(Document(value, Path("t"), 1)) is accepted
+def test_a_fork_is_told_as_spawned_with_what_it_has_of_its_parent() -> None:
+    """Dynamo knows the relations sequence, spawn, join and replay_barrier, and refuses others."""
+    facts = Facts(prompt_tokens=128, output_tokens=1)
+    parent = Session("a", (Call(0, blocks=(1, 2), facts=facts),), "", 64)
+    fork = Session("b", (Call(0, blocks=(1, 3), facts=facts),), "", 64, among=Place("a", Link.FORK, 1))
+    first, row = list(dynamo_lines([parent, fork]))[1:]
+    assert row["dependencies"][0]["relation"] == "spawn"
+    assert row["hash_ids"][0] == first["hash_ids"][0]
+    assert row["hash_ids"][1] != first["hash_ids"][1]

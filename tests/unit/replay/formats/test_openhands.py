@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from agentcache.replay.formats.openhands import OpenHandsReader
 from agentcache.replay.readers import open_trace
-from agentcache.replay.sources import Document
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
 from agentcache.waits import WaitKind
-from tests.traces import GOLDEN, complaint, golden, written
+from tests.traces import complaint, golden, golden_lines, written
 
+V0, SDK = "openhands-0.jsonl", "openhands-sdk.jsonl"
 BEGIN = datetime(2026, 6, 1, 5, 40, tzinfo=UTC).timestamp()
 SYSTEM, TASK = {"role": "system", "content": "S"}, {"role": "user", "content": "T"}
 SUMMARY = {"role": "user", "content": "Listed."}
@@ -34,7 +33,7 @@ def answer(text: str, *calls: dict[str, Any]) -> dict[str, Any]:
 
 def test_events_of_version_0() -> None:
     """An action with its response's metadata, one without, and a condensation of the first and its observation."""
-    (session,) = golden("openhands-0.jsonl")
+    session = golden("openhands-0.jsonl")[0]
     look = answer("Look", called("k1", "bash", '{"command": "ls"}'))
     read = answer("", called("event 6", "read", '{"path": "a.py"}'))
     assert session == Session(
@@ -82,7 +81,7 @@ def test_events_of_the_sdk() -> None:
 
 
 def test_results_are_in_the_prompt_that_follows_them(tmp_path: Path) -> None:
-    log = lines("openhands-sdk.jsonl")
+    log = golden_lines("openhands-sdk.jsonl")
     del log[0]["history"][7]
     (session,) = open_trace(written(tmp_path, "t.jsonl", *log)).sessions()
     assert session.calls[1].keep == 2
@@ -91,7 +90,7 @@ def test_results_are_in_the_prompt_that_follows_them(tmp_path: Path) -> None:
 
 def test_actions_of_one_response_are_carried_out_one_after_the_other(tmp_path: Path) -> None:
     """The answer was whole at the first of them; the next call waits for the last."""
-    log = lines("openhands-0.jsonl")
+    log = golden_lines("openhands-0.jsonl")
     events = log[0]["history"][:5]
     metadata = {**events[3]["tool_call_metadata"], "tool_call_id": "k2"}
     events.append(
@@ -145,100 +144,185 @@ def test_exports_for_training() -> None:
     )
 
 
-def lines(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines()]
-
-
 def test_a_bare_list_of_events(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(lines("openhands-0.jsonl")[0]["history"]), encoding="utf-8")
+    path.write_text(json.dumps(golden_lines("openhands-0.jsonl")[0]["history"]), encoding="utf-8")
     (session,) = open_trace(path).sessions()
-    (known,) = golden("openhands-0.jsonl")
+    known = golden("openhands-0.jsonl")[0]
     assert (session.name, session.calls, session.among.group) == ("run", known.calls, "")
 
 
-def changed(name: str, *way: Any, to: Any) -> list[Any]:
-    """The first line of a golden file with one field changed."""
-    whole: list[Any] = lines(name)[:1]
-    at = whole[0]
-    for step in way[:-1]:
-        at = at[step]
-    at[way[-1]] = to
-    return whole
+def browsing() -> list[dict[str, Any]]:
+    """A log in which an agent asks another."""
+    events: list[dict[str, Any]] = golden_lines(V0)[1]["history"]
+    return events
 
 
-V0, SDK, EXPORT = "openhands-0.jsonl", "openhands-sdk.jsonl", "openhands-export.jsonl"
-
-
-@pytest.mark.parametrize(
-    ("whole", "wrong"),
-    [
-        ([*lines(V0), 5], "line 2 is not an object"),
-        (changed(V0, "history", 3, to="x"), "line 1: history[3] is not an object"),
+def test_a_delegate_is_a_session_of_its_own() -> None:
+    """Its events are between the action and its observation. The parent's answer was whole 1 s before it was asked."""
+    _, main, child = golden(V0)
+    ask = answer(
+        "Ask", called("d1", "browse", '{"agent": "BrowsingAgent", "inputs": {"task": "Look it up"}}')
+    )
+    look = answer("", called("b1", "browser", '{"browser_actions": "goto()"}'))
+    found = answer("Found", called("event 8", "finish", '{"outputs": {"content": "It is"}}'))
+    start_s = BEGIN + 61
+    assert main == Session(
+        "task-2",
         (
-            changed(V0, "history", 3, "timestamp", to="soon"),
-            "line 1: history[3].timestamp is 'soon', not a time as 2026-01-31T12:00:00Z",
-        ),
-        (
-            changed(V0, "history", 3, "timestamp", to="2026-06-01T05:39:00"),
-            "line 1: history[3].timestamp is earlier than that of the event before it",
-        ),
-        (changed(V0, "history", 3, "args", to=[]), "line 1: history[3].args is [], not an object"),
-        (
-            changed(
-                V0, "history", 3, "tool_call_metadata", "model_response", "usage", "prompt_tokens", to=-1
+            Call(
+                0,
+                (SYSTEM, TASK),
+                ask,
+                facts=Facts(Gap(), 3.0, model="m", finish="tool_calls", tools=(("browse", 7.0),)),
             ),
-            "line 1: history[3].tool_call_metadata.model_response.usage.prompt_tokens is -1, "
-            "not a whole number from 0 on",
+            Call(
+                2,
+                (ask, result("d1", "It is")),
+                DONE,
+                facts=Facts(Gap(WaitKind.TOOL, 7.0), 2.0, finish="stop"),
+            ),
         ),
-        (changed(V0, "history", 4, "content", to=7), "line 1: history[4].content is 7, not a text"),
-        (changed(V0, "history", 4, "observation", to=None), "line 1: history[4].observation is missing"),
-        (changed(SDK, "history", 1, "llm_message", to=None), "line 1: history[1].llm_message is missing"),
-        (changed(SDK, "history", 3, "tool_call_id", to=None), "line 1: history[3].tool_call_id is missing"),
-        (changed(SDK, "history", 3, "thought", to=[1]), "line 1: history[3].thought[0] is not an object"),
+        main.place,
+        among=Place(start_s=start_s, group="task-2"),
+    )
+    assert child == Session(
+        "task-2/2",
         (
-            changed(SDK, "history", 7, "forgotten_event_ids", to="a1"),
-            "line 1: history[7].forgotten_event_ids is 'a1', not a list",
+            Call(
+                0,
+                ({"role": "system", "content": "B"}, {"role": "user", "content": "TASK: Look it up"}),
+                look,
+                facts=Facts(Gap(seconds=1.0), 2.0, model="m", finish="tool_calls", tools=(("browser", 2.0),)),
+            ),
+            Call(
+                2,
+                (look, result("b1", "Page")),
+                found,
+                facts=Facts(Gap(WaitKind.TOOL, 2.0), 1.0, finish="tool_calls", tools=(("finish", None),)),
+            ),
         ),
-        (changed(EXPORT, "messages", 2, "role", to=None), "line 1: messages[2].role is missing"),
-        (
-            changed(EXPORT, "messages", 3, "content", to=None),
-            "line 1: messages[3].content is None, neither a text nor a list of parts",
-        ),
-        (
-            changed(EXPORT, "messages", 2, "tool_calls", to=[1]),
-            "line 1: messages[2].tool_calls[0] is not an object",
-        ),
-        (
-            changed(EXPORT, "messages", to=[DONE, TASK]),
-            "line 1: messages[0].role is 'assistant', but no answer can come first",
-        ),
-    ],
-)
-def test_a_wrong_field_is_named(tmp_path: Path, whole: list[Any], wrong: str) -> None:
-    assert complaint(written(tmp_path, "t.jsonl", *whole)) == f", {wrong}. Repair or remove it"
+        child.place,
+        among=Place("task-2", Link.SPAWN, 1, start_s + 4, "task-2"),
+        hidden=Hidden("tools de68bec4d193", 13),
+    )
 
 
-@pytest.mark.parametrize("name", [V0, SDK, EXPORT])
-@pytest.mark.parametrize("damage", [b'{"history": [', b'{"history": "\xff"}'])
-def test_damaged_bytes_are_named(tmp_path: Path, name: str, damage: bytes) -> None:
-    whole = (GOLDEN / name).read_bytes()
-    (tmp_path / "t.jsonl").write_bytes(whole + damage)
-    assert complaint(tmp_path / "t.jsonl").startswith(f", line {len(whole.splitlines()) + 1} is not JSON: ")
+def test_delegates_of_delegates(tmp_path: Path) -> None:
+    """The inner one begins after its parent's first call, and what comes after it is its parent's again."""
+    events = browsing()
+    inner = [
+        {**event, "id": 100 + event["id"], "timestamp": events[7]["timestamp"]} for event in events[2:11]
+    ]
+    path = written(tmp_path, "t.jsonl", {"instance_id": "t", "history": [*events[:8], *inner, *events[8:]]})
+    sessions = list(open_trace(path).sessions())
+    assert [(session.name, session.among.parent, session.among.after_call) for session in sessions] == [
+        ("t", "", 0),
+        ("t/2", "t", 1),
+        ("t/2/102", "t/2", 2),
+    ]
+    assert [len(session.calls) for session in sessions] == [2, 3, 2]
+
+
+def test_an_older_delegate_is_told_its_task_in_the_action(tmp_path: Path) -> None:
+    events = browsing()
+    path = written(tmp_path, "t.jsonl", {"history": [*events[:3], *events[5:]]})
+    _, child = open_trace(path).sessions()
+    assert child.calls[0].added == ({"role": "user", "content": "TASK: Look it up"},)
+
+
+def test_a_log_that_ends_in_a_delegate_and_an_observation_of_none(tmp_path: Path) -> None:
+    events = browsing()
+    first, second = (
+        list(open_trace(written(tmp_path, "t.jsonl", {"history": history})).sessions())
+        for history in (events[:7], [*events[:2], events[10], events[11]])
+    )
+    assert [len(session.calls) for session in first] == [1, 1]
+    assert [message["content"] for message in second[0].calls[0].added] == ["S", "T", "It is"]
+
+
+def spread(folder: Path, name: str, *values: Any) -> None:
+    """A file for each value, in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, value in enumerate(values):
+        (folder / name.format(number)).write_text(json.dumps(value), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("value", "accepted"),
+    ("folder", "name"),
     [
-        (lines(V0)[0], True),
-        (lines(SDK)[0]["history"], True),
-        (lines(EXPORT)[0], True),
-        ({"messages": []}, False),
-        ({"messages": [], "tools": [], "trajectory_format": "mini-swe-agent-1.1"}, False),
-        ({"history": [{"agent": "primary"}]}, False),
-        ([], False),
-        ([{"role": "user", "content": "T"}], False),
+        ("{}/events", "{}.json"),
+        ("{}/events", "event-{:05}-3f2a.json"),
+        ("{}", "event_{:06}_3f2a.json"),
     ],
 )
-def test_recognised_by_its_first_document(value: Any, accepted: bool) -> None:
-    assert OpenHandsReader().accepts(Document(value, Path("t"), 1)) is accepted
+@pytest.mark.parametrize("golden_file", ["openhands-0.jsonl", "openhands-sdk.jsonl"])
+def test_a_directory_of_events_is_a_conversation(
+    tmp_path: Path, folder: str, name: str, golden_file: str
+) -> None:
+    """Ten come after nine; what is beside the events is none of them."""
+    (tmp_path / "c1").mkdir()
+    (tmp_path / "c1" / "base_state.json").write_text("{}", encoding="utf-8")
+    events = golden_lines(golden_file)[-1]["history"]
+    spread(tmp_path / folder.format("c1"), name, *events)
+    sessions = list(open_trace(tmp_path).sessions())
+    known = golden(golden_file)[-len(sessions) :]
+    assert [session.calls for session in sessions] == [session.calls for session in known]
+    assert [session.hidden for session in sessions] == [session.hidden for session in known]
+    assert (sessions[0].name, sessions[0].place) == ("c1", str(tmp_path / "c1"))
+    assert open_trace(tmp_path).count() == len(sessions)
+    assert [len(session.calls) for session in open_trace(tmp_path / "c1").sessions()] == [
+        len(session.calls) for session in sessions
+    ]
+
+
+def test_pages_of_events_are_their_events(tmp_path: Path) -> None:
+    """What is in a page and in a file of its own is told once; a last page is not there until it is full."""
+    events = browsing()
+    spread(tmp_path / "c1" / "events", "{}.json", *events)
+    (tmp_path / "c1" / "event_cache").mkdir()
+    for start in (0, 5):
+        page = tmp_path / "c1" / "event_cache" / f"{start}-{start + 5}.json"
+        page.write_text(json.dumps(events[start : start + 5]), encoding="utf-8")
+    both = [session.calls for session in open_trace(tmp_path).sessions()]
+    assert both == [session.calls for session in golden(V0)[1:]]
+    (tmp_path / "c1" / "event_cache" / "10-15.json").write_text(json.dumps(events[10:]), encoding="utf-8")
+    pages = [session.calls for session in open_trace(tmp_path / "c1" / "event_cache").sessions()]
+    assert pages == both
+
+
+def test_events_one_a_line(tmp_path: Path) -> None:
+    sessions = open_trace(written(tmp_path, "c1.jsonl", *browsing())).sessions()
+    assert [(session.name, len(session.calls)) for session in sessions] == [("c1", 2), ("c1/2", 2)]
+
+
+def test_sub_agents_of_the_sdk_are_in_directories_below_their_parents(tmp_path: Path) -> None:
+    """The parent's first answer was whole at 3 s; its sub-agent was asked 1 s after that."""
+    parent = golden_lines(SDK)[0]["history"]
+    child = [{**event, "timestamp": f"2026-06-01T05:40:0{4 + at}"} for at, event in enumerate(parent[:4])]
+    spread(tmp_path / "p" / "events", "event-{:05}-aa.json", *parent)
+    spread(tmp_path / "p" / "subagents" / "k" / "events", "event-{:05}-bb.json", *child)
+    first, second = open_trace(tmp_path).sessions()
+    assert (first.name, first.among) == ("p", Place(start_s=BEGIN + 1))
+    assert (second.name, second.among) == ("p/k", Place("p", Link.SPAWN, 1, BEGIN + 5))
+    assert second.calls[0].facts.gap == Gap(seconds=2.0)
+
+
+def test_a_wrong_event_of_a_directory_is_named_by_its_file(tmp_path: Path) -> None:
+    events = browsing()
+    spread(tmp_path / "c1" / "events", "{}.json", *events)
+    seventh, page = tmp_path / "c1" / "events" / "7.json", tmp_path / "c1" / "event_cache" / "0-5.json"
+    for damage, said in (
+        ('{"source": "user"', " is not JSON: "),
+        ("5", " is not an object. Repair or remove it"),
+        (json.dumps({**events[7], "content": 5}), ": content is 5, not a text. Repair or remove it"),
+        (
+            json.dumps({**events[7], "timestamp": "2026-06-01T05:41:00"}),
+            ": timestamp is '2026-06-01T05:41:00', earlier than the one before it. Repair or remove it",
+        ),
+    ):
+        seventh.write_text(damage, encoding="utf-8")
+        assert complaint(tmp_path).startswith(f"/c1/events/7.json{said}")
+    page.parent.mkdir()
+    page.write_text(json.dumps([*events[:4], 5]), encoding="utf-8")
+    assert complaint(tmp_path) == "/c1/event_cache/0-5.json: [4] is not an object. Repair or remove it"

@@ -1,16 +1,12 @@
 """SWE-agent: golden trajectories told by history and by query, the window, and damaged ones."""
 
-import json
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from agentcache.replay.formats.sweagent import SweAgentReader
-from agentcache.replay.sources import Document, Source
+from agentcache.replay.sources import Source
 from agentcache.replay.trace import Call, Facts, Gap, Message, Place, Session
 from agentcache.waits import WaitKind
-from tests.traces import GOLDEN, complaint, golden, written
+from tests.traces import GOLDEN, golden, written
 
 
 def said(role: str, content: str) -> Message:
@@ -97,56 +93,3 @@ def test_runs_of_the_same_task_are_one_group(tmp_path: Path) -> None:
     assert [first.name, second.name] == ["shop-1", "shop-1+2"]
     assert first.among == second.among == Place(group="shop-1")
     assert list(first.prompts()) == [[said("system", "S"), said("user", "T")]]
-
-
-def one(**changes: Any) -> dict[str, Any]:
-    return {**json.loads((GOLDEN / "sweagent.traj").read_text(encoding="utf-8")), **changes}
-
-
-def entry(role: Any, content: Any, **more: Any) -> dict[str, Any]:
-    return {"role": role, "content": content, "agent": "main", **more}
-
-
-@pytest.mark.parametrize(
-    ("document", "wrong"),
-    [
-        (one(history="x"), "history is 'x', not a list"),
-        (one(history=[entry("user", 5)]), "history[0].content is 5, neither a text nor a list of parts"),
-        (one(history=[entry(None, "x")]), "history[0].role is missing"),
-        (
-            one(history=[entry("assistant", "A")]),
-            "history[0].role is 'assistant', but no answer can come first",
-        ),
-        (
-            one(history=[entry("user", "T", tool_call_ids="c1")]),
-            "history[0].tool_call_ids is 'c1', not a list",
-        ),
-        (
-            one(trajectory=[{"response": "A1", "execution_time": "1 s"}]),
-            "trajectory[0].execution_time is '1 s', not a number",
-        ),
-        (one(trajectory=[{"response": []}]), "trajectory[0].response is [], not a text"),
-        (one(trajectory=[{"query": []}]), "trajectory[0].query is empty"),
-        (one(trajectory=[{"query": "S"}]), "trajectory[0].query is 'S', not a list"),
-        (one(trajectory=7), "trajectory is 7, not a list"),
-    ],
-)
-def test_a_wrong_field_is_named(tmp_path: Path, document: Any, wrong: str) -> None:
-    path = written(tmp_path, "t.jsonl", one(), document)
-    assert complaint(path) == f", line 2: {wrong}. Repair or remove it"
-
-
-@pytest.mark.parametrize(
-    ("value", "accepted"),
-    [
-        (one(), True),
-        ({"history": [entry("system", "S")]}, True),
-        ({"trajectory": [{"query": []}]}, True),
-        ({"history": [{"role": "user", "content": "x", "name": "Expert"}]}, False),
-        ({"trajectory": []}, False),
-        ({"trajectory": "x"}, False),
-        ([], False),
-    ],
-)
-def test_recognised_by_its_first_document(value: Any, accepted: bool) -> None:
-    assert SweAgentReader().accepts(Document(value, Path("t"), 0)) is accepted

@@ -1,18 +1,13 @@
 """TraceLab's rounds: golden ones with the made-up blocks worked out by hand, and damaged ones."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from agentcache.replay.formats.tracelab import TraceLabReader
-from agentcache.replay.sources import Document
 from agentcache.replay.sources import sources as open_sources
 from agentcache.replay.trace import Call, Facts, Gap, Hidden, Place, Session
 from agentcache.waits import WaitKind
-from tests.traces import GOLDEN, complaint, golden, written
+from tests.traces import block_prompts, golden, golden_lines, written
 
 BEGIN = datetime(2026, 6, 1, 5, 40, tzinfo=UTC).timestamp()
 
@@ -41,57 +36,8 @@ def test_prompts_grow_by_what_they_are_longer() -> None:
     assert (second.name, second.hidden, second.scope) == ("b", Hidden(), "b")
 
 
-def rounds() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (GOLDEN / "tracelab.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def test_a_shorter_prompt_keeps_what_the_provider_found(tmp_path: Path) -> None:
-    log = rounds()[:2]
+    log = golden_lines("tracelab.jsonl")[:2]
     log.append({**log[1], "input_tokens_total": 260, "prefix_tokens": 192})
     (session,) = TraceLabReader().sessions(open_sources(written(tmp_path, "t.jsonl", *log)))
-    assert list(session.block_prompts()) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5], [0, 1, 2, 6]]
-
-
-def changed(*way: Any, to: Any) -> list[Any]:
-    """The golden rounds with one field of the second one changed."""
-    log: list[Any] = rounds()
-    at = log[1]
-    for step in way[:-1]:
-        at = at[step]
-    at[way[-1]] = to
-    return log
-
-
-@pytest.mark.parametrize(
-    ("log", "wrong"),
-    [
-        ([rounds()[0], 5], "line 2 is not an object"),
-        (changed("input_tokens_total", to=None), "line 2: input_tokens_total is missing"),
-        (
-            changed("input_tokens_total", to=1.5),
-            "line 2: input_tokens_total is 1.5, not a whole number from 0 on",
-        ),
-        (changed("timing_events", to={}), "line 2: timing_events is {}, not a list"),
-        (changed("timing_events", 0, "timestamp", to=None), "line 2: timing_events[0].timestamp is missing"),
-        (
-            changed("timing_events", 0, "timestamp", to="5 pm"),
-            "line 2: timing_events[0].timestamp is '5 pm', not a time as 2026-01-31T12:00:00Z",
-        ),
-        (changed("tools", to=["Bash"]), "line 2: tools[0] is not an object"),
-        (
-            changed("tools", to=[{"tool_name": "Bash", "tool_wall_latency_ms": "1"}]),
-            "line 2: tools[0].tool_wall_latency_ms is '1', not a number",
-        ),
-        ([*rounds(), rounds()[1]], "line 5: session_id is 'a' again: sort the lines by session"),
-        ([rounds()[1], rounds()[0]], "line 2: timing_events begin earlier than those of the round before"),
-    ],
-)
-def test_a_wrong_field_is_named(tmp_path: Path, log: list[Any], wrong: str) -> None:
-    assert complaint(written(tmp_path, "t.jsonl", *log)) == f", {wrong}. Repair or remove it"
-
-
-@pytest.mark.parametrize(
-    ("value", "accepted"), [(rounds()[0], True), ({"session_id": "a"}, False), ([], False)]
-)
-def test_recognised_by_its_first_document(value: Any, accepted: bool) -> None:
-    assert TraceLabReader().accepts(Document(value, Path("t"), 1)) is accepted
+    assert block_prompts(session) == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5], [0, 1, 2, 6]]

@@ -1,17 +1,12 @@
 """Weka's traces: a golden agent with two sub-agents, worked out by hand, and damaged ones."""
 
-import copy
-import json
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from agentcache.replay.formats.weka import WekaReader
-from agentcache.replay.sources import Document, Source
+from agentcache.replay.sources import Source
 from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
 from agentcache.waits import WaitKind
-from tests.traces import GOLDEN, complaint, golden, written
+from tests.traces import golden, golden_lines, written
 
 OPUS, HAIKU = "claude-opus-4-5-20251101", "claude-haiku-4-5-20251001"
 TOOLS, END = "tool_calls", "stop"
@@ -57,62 +52,8 @@ def test_an_agent_and_its_sub_agents_are_sessions() -> None:
     assert second.calls[0].facts.gap == Gap(seconds=84.0)
 
 
-def changed(*way: Any, to: Any) -> Any:
-    """The golden document with one field changed."""
-    document = json.loads((GOLDEN / "weka.jsonl").read_text(encoding="utf-8"))
-    inner = copy.deepcopy(document)
-    at = inner
-    for step in way[:-1]:
-        at = at[step]
-    at[way[-1]] = to
-    return inner
-
-
-@pytest.mark.parametrize(
-    ("document", "wrong"),
-    [
-        (changed("requests", to="many"), "requests is 'many', not a list"),
-        (changed("requests", 1, to=7), "requests[1] is not an object"),
-        (changed("block_size", to=0), "block_size is 0, not at least 1 token"),
-        (changed("block_size", to="64"), "block_size is '64', not a whole number from 0 on"),
-        (changed("tool_tokens", to=-1), "tool_tokens is -1, not a whole number from 0 on"),
-        (changed("requests", 1, "t", to=None), "requests[1].t is missing"),
-        (changed("requests", 1, "t", to=-1.5), "requests[1].t is -1.5, earlier than the one before it (0.0)"),
-        (changed("requests", 1, "t", to=float("nan")), "requests[1].t is nan, not a number"),
-        (changed("requests", 1, "in", to="21"), "requests[1].in is '21', not a whole number from 0 on"),
-        (
-            changed("requests", 1, "hash_ids", to=[1, 2]),
-            "requests[1].hash_ids has 2 blocks, too few for 21 tokens",
-        ),
-        (
-            changed("requests", 1, "hash_ids", to=[1, 2, 3, 4, "5"]),
-            "requests[1].hash_ids holds something that is not a whole number",
-        ),
-        (changed("requests", 1, "stop", to=3), "requests[1].stop is 3, not a text"),
-        (changed("requests", 1, "think_time", to=[]), "requests[1].think_time is [], not a number"),
-        (changed("requests", 1, "input_types", to="text"), "requests[1].input_types is 'text', not a list"),
-        (changed("requests", 2, "duration_ms", to="13"), "requests[2].duration_ms is '13', not a number"),
-        (
-            changed("requests", 2, "requests", 1, "t", to=-1),
-            "requests[2].requests[1].t is -1, earlier than the one before it (0.0)",
-        ),
-    ],
-)
-def test_a_wrong_field_is_named(tmp_path: Path, document: Any, wrong: str) -> None:
-    good = changed("id", to=1)
-    assert (
-        complaint(written(tmp_path, "t.jsonl", good, document)) == f", line 2: {wrong}. Repair or remove it"
-    )
-
-
 def test_ids_that_are_equal_everywhere_have_no_scope(tmp_path: Path) -> None:
-    path = written(tmp_path, "t.jsonl", changed("hash_id_scope", to="global"), changed("id", to=3))
-    document = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
-    assert WekaReader().accepts(Document(document, path, 1))
+    (document,) = golden_lines("weka.jsonl")
+    path = written(tmp_path, "t.jsonl", {**document, "hash_id_scope": "global"}, {**document, "id": 3})
     scopes = {session.scope for session in WekaReader().sessions([Source(path)])}
     assert scopes == {"", "3"}
-
-
-@pytest.mark.parametrize("value", [{}, {"requests": []}, [], "x", {"block_size": 64, "requests": []}])
-def test_recognised_by_its_first_document(value: Any) -> None:
-    assert not WekaReader().accepts(Document(value, Path("t"), 1))

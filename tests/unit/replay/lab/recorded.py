@@ -7,6 +7,7 @@ from pathlib import Path
 from agentcache.replay.paged import PAGE_TOKENS, Workload, page
 from agentcache.replay.readers import Trace, open_trace
 from agentcache.replay.trace import Call, Session
+from tests.traces import block_prompts
 
 THINNED = 16
 """Of so many blocks one is left."""
@@ -31,7 +32,7 @@ def _trace(name: str) -> Trace:
 def _thinned(session: Session) -> Session:
     calls = tuple(
         Call(keep=0, blocks=tuple(prompt[THINNED - 1 :: THINNED]), facts=call.facts)
-        for call, prompt in zip(session.calls[:30], session.block_prompts(), strict=False)
+        for call, prompt in zip(session.calls[:30], block_prompts(session), strict=False)
     )
     return Session(
         name=session.name,
