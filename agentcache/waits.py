@@ -8,6 +8,7 @@ A gap is the time from the end of a session's last request to its next arrival. 
 spread over many orders of magnitude. The order `ert` turns all this into keys (decisions/0009, 0016).
 """
 
+import heapq
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +26,12 @@ SKILL = 0.01
 
 KIND_GAPS, KIND_ENDS = 200, 400
 """How many gaps the mean of a kind remembers, and after how many ends the return rates forget a half."""
+
+STAYS_AWAY = 1.5
+"""A session counts as one that does not return when it has been away for so many times what is usual."""
+
+BELIEVED = 10
+"""How many sessions are taken to have returned before any was seen."""
 
 MISTRUST = 1.5
 """A session's hints count while they are off by less than this in natural logarithm, a factor of 4.5."""
@@ -82,6 +89,8 @@ class Away:
     kind: WaitKind = WaitKind.UNKNOWN
     turns: int = 0
     gap_s: float = 0.0  # what this gap is expected to take
+    missed_ns: int = 0  # when it counts as one that does not return
+    missing: bool = False  # it does so
     hint_s: float = 0.0  # the last that was said of this gap, from its beginning; 0: nothing
     shortest_s: float = 0.0  # the shortest that was said of it
     habits: dict[WaitKind, Mean] = field(default_factory=dict)  # log gaps
@@ -109,15 +118,28 @@ class KindFigures:
     ends: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     returns: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
+    def ended(self, turns: int) -> None:
+        """It is known of one more gap after so many turns whether the session returned."""
+        at = _experience(turns)
+        self.ends[at] += 1
+        if self.ends[at] > KIND_ENDS:
+            self.ends[at] /= 2
+            self.returns[at] /= 2
+
 
 class Forecast:
-    """What all sessions together teach. Plain arithmetic, O(1) each; time by argument (monotonic nanoseconds)."""
+    """What all sessions together teach. Plain arithmetic; time by argument (monotonic nanoseconds).
+
+    Cost  amortized O(log n) with n the sessions that ended a turn lately
+    """
 
     def __init__(self) -> None:
         typical_s = {WaitKind.TOOL: 5.0, WaitKind.HUMAN: 60.0, WaitKind.UNKNOWN: 60.0}
         self._kinds = {
             kind: KindFigures(Mean(1 / KIND_GAPS, math.log(gap_s))) for kind, gap_s in typical_s.items()
         }
+        self._awaited: list[tuple[int, int, Away]] = []  # until when, a tie break, who
+        self._left = 0
 
     def returned(self, away: Away, arrived_ns: int) -> None:
         """A request begins that arrived then. Nothing to learn unless the session was idle."""
@@ -134,6 +156,8 @@ class Forecast:
         habit.add(log_gap)
         if said := [hint for hint in (away.shortest_s, away.hint_s) if hint]:
             away.mistrust.add(max(abs(log_gap - math.log(hint)) for hint in said))
+        if not away.missing:
+            figures.ended(away.turns)
         at = _experience(away.turns)
         figures.returns[at] = min(figures.returns[at] + 1, figures.ends[at])
 
@@ -143,19 +167,27 @@ class Forecast:
         Its own history counts only while it predicts better than the mean of the kind. A gap that rarely ends is
         taken as that much longer.
         """
+        self._miss(now_ns)
         away.idle, away.since_ns, away.kind, away.turns = True, now_ns, told.kind, away.turns + 1
-        away.hint_s = away.shortest_s = 0.0
+        away.hint_s, away.shortest_s, away.missing = 0.0, 0.0, False
         self._hint(away, told, now_ns)
         figures, habit = self._kinds[told.kind], away.habits.get(told.kind, Mean(NEWEST))
-        at = _experience(away.turns)
-        figures.ends[at] += 1
-        if figures.ends[at] > KIND_ENDS:
-            figures.ends[at] /= 2
-            figures.returns[at] /= 2
         skilled = figures.own_error <= figures.kind_error
         log_gap = _blend(habit, figures.mean.value) if skilled else figures.mean.value
-        rate = (figures.returns[at] + 2) / (figures.ends[at] + 2)
+        at = _experience(away.turns)
+        rate = (figures.returns[at] + BELIEVED) / (figures.ends[at] + BELIEVED)
         away.gap_s = _clamped(math.exp(log_gap) / rate)
+        away.missed_ns = now_ns + _nanoseconds(STAYS_AWAY * _clamped(math.exp(log_gap)))
+        self._left += 1
+        heapq.heappush(self._awaited, (away.missed_ns, self._left, away))
+
+    def _miss(self, now_ns: int) -> None:
+        """Who has stayed away for long counts as one that did not return; who has just left does not yet."""
+        while self._awaited and self._awaited[0][0] <= now_ns:
+            missed_ns, _, away = heapq.heappop(self._awaited)
+            if away.idle and away.missed_ns == missed_ns and not away.missing:
+                away.missing = True
+                self._kinds[away.kind].ended(away.turns)
 
     def told(self, away: Away, told: Told, now_ns: int) -> None:
         """More is known of the gap that an idle session is in. What `told` leaves open stays as it was said before."""
@@ -180,11 +212,11 @@ class Forecast:
 
     def closed(self, away: Away) -> None:
         """The session says that it will not come back: that teaches nothing about those that stay away unsaid."""
-        if away.idle:
+        if away.idle and away.missing:
             ends = self._kinds[away.kind].ends
             at = _experience(away.turns)
             ends[at] = max(0.0, ends[at] - 1)
-            away.idle = False
+        away.idle = False
 
 
 class Throughput:

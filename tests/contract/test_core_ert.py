@@ -7,7 +7,7 @@ from agentcache.types import FULL, MAMBA, SWA
 from tests.builders import pages_of
 from tests.contract.conftest import Drive
 from tests.contract.reading import ends
-from tests.contract.waiting import at, idle, leaving, owned, publish, queued, running
+from tests.contract.waiting import at, idle, leaving, owned, publish, queued, read, running
 
 START = 1000
 
@@ -195,6 +195,7 @@ def test_what_an_eviction_moves_a_marker_off_is_released(drive: Drive) -> None:
     """The state at 16 goes, the marker moves to 12, and the window at 16 has no session any more."""
     driver, key = drive("SM", page=4, order=Order.ERT), pages_of("abcd", 4)
     driver.insert(key)
+    read(driver, "abcd")
     driver.turn("s", key, (1, 2))
     driver.insert(pages_of("abcdx", 4))
     driver.expect("s", idle(0, -10))

@@ -183,11 +183,10 @@ def test_a_tail_is_trimmed_through_equal_keys_only(drive: Drive) -> None:
 def test_pages_of_a_window_go_together_when_their_keys_are_equal(
     drive: Drive, key_ns: int, left: list[int]
 ) -> None:
-    """Two pages of one chunk, both used at 100, the second of them referenced."""
+    """Two pages of one chunk on two sessions' way, both used at 100, the second of them referenced."""
     driver = drive("S", page=4, grid=2, order=Order.ERT)
-    owned(driver, "ab", 100, s=idle(900, key_ns))
+    owned(driver, "ab", 100, s=idle(900, key_ns), t=idle(900, key_ns))
     key = publish(driver, "abcd", 300)
-    driver.expect("s", idle(900, key_ns))
     at(driver, 1000).evict(SWA)
     assert ends(driver, key, SWA) == left
 

@@ -5,13 +5,14 @@ from agentcache.types import FULL, MAMBA, TierName
 from tests.builders import SWA2, pages_of
 from tests.contract.conftest import Drive
 from tests.contract.reading import ends
-from tests.contract.waiting import at, idle, leaving, owned, publish
+from tests.contract.waiting import at, idle, leaving, owned, publish, read
 
 
 def test_what_passes_from_one_session_to_another_keeps_its_note(drive: Drive) -> None:
     """One eviction moves s off the window page at 12 and t onto it: it was never without a session."""
     driver = drive("LM", page=4, order=Order.ERT)
     key = publish(driver, "abcdef", 100)
+    read(driver, "abcdef")
     driver.turn("s", pages_of("abc", 4), (1, 2))
     driver.expect("s", idle(900, 10))
     driver.turn("t", key, (1, 2))

@@ -32,6 +32,12 @@ def publish(driver: Driver, letters: str, now: int) -> Key:
     return key
 
 
+def read(driver: Driver, letters: str) -> None:
+    """Match every boundary of a branch once, so that no window and no state only lies on the way."""
+    for count in range(1, len(letters) + 1):
+        driver.match(pages_of(letters[:count], 4))
+
+
 def owned(driver: Driver, letters: str, now: int, **waits: Wait) -> Key:
     """A branch that these sessions reference, each doing what it says."""
     key = publish(driver, letters, now)

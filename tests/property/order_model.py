@@ -9,7 +9,7 @@ from agentcache.types import FULL, Checkpoint, ComponentName, Inserted, Window
 from agentcache.views import PageView, Snapshot
 from tests.oracle import Residency, needed_pages
 from tests.property.marker_model import MarkerModel, Spot
-from tests.property.waiting_model import WaitingModel
+from tests.property.waiting_model import Turn, WaitingModel
 
 Rank = tuple[Fraction | int, ...]
 
@@ -72,7 +72,10 @@ class OrderModel:
 
     def why(self, spot: Spot, now: int) -> str:
         """A word on why the order `ert` ranks this piece as it does."""
-        return self.waiting.turn(spot, self.used[spot], now)[1]
+        return self._turn(spot, now)[1]
+
+    def _turn(self, spot: Spot, now: int) -> tuple[Turn, str]:
+        return self.waiting.turn(spot, self.used[spot], now, self.hits[spot] > 0)
 
     def _regions(self, key: Key, boundary: int) -> list[Spot]:
         page = self.config.page_tokens
@@ -95,7 +98,7 @@ class OrderModel:
     def _rank(self, page: PageView, component: ComponentName, now: int) -> Rank:
         spot = (page.namespace, page.path, component)
         if self.config.order is Order.ERT:
-            return (*self.waiting.turn(spot, self.used[spot], now)[0], -len(page.path))
+            return (*self._turn(spot, now)[0], -len(page.path))
         base: Rank = (self.used[spot],)
         if self.config.base is OrderBase.LFU:
             base = (self.hits[spot], *base)

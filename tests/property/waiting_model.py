@@ -54,12 +54,17 @@ class WaitingModel:
                 alone = len(sessions) == 1
                 self._noted[spot] = wait.key_ns if alone else max(self._noted.get(spot, 0), wait.key_ns)
 
-    def turn(self, spot: Spot, used: int, now: int) -> tuple[Turn, str]:
-        """When this piece goes, and a word on why."""
+    def turn(self, spot: Spot, used: int, now: int, matched: bool) -> tuple[Turn, str]:
+        """When this piece goes, and a word on why. `matched`: since its page is there."""
         sessions = self.holders.get(spot, frozenset())
+        if not sessions and spot in self._released:
+            return (0, Fraction(used)), "released"
         if not sessions:
-            released = spot in self._released
-            return ((0, Fraction(used)), "released") if released else (_behind(now, used), "nobody's")
+            page = (*spot[:2], FULL)
+            passed = page in self._released or len(self.holders.get(page, ())) == 1
+            if passed and not matched:
+                return (0, Fraction(used)), "on the way"
+            return _behind(now, used), "nobody's"
         queued = [
             wait
             for session in sessions

@@ -58,7 +58,8 @@ class Waits:
         """The lane of a piece at the order's time, and its value there."""
         cell = node.cells[name]
         if not cell.sessions:
-            return (RELEASED if cell.released else KEYED), cell.used_ns
+            unwanted = cell.released or _on_the_way(node, cell)
+            return (RELEASED if unwanted else KEYED), cell.used_ns
         if len(cell.sessions) > 1:
             return self._shared(node, name, cell)
         wait = self.states.get(next(iter(cell.sessions)))
@@ -102,6 +103,13 @@ def urgency(rank: tuple[int, ...], now_ns: int) -> tuple[int, ...]:
         return (2, value, *ties)
     residual4 = {KEYED: 4 * (now_ns - value), AHEAD: 4 * (-value - now_ns), OVERDUE: now_ns - value}[lane]
     return (1, -residual4, *ties)
+
+
+def _on_the_way(node: Node, cell: Cell) -> bool:
+    """Whether a window or state was left where one session only passed, and was never matched since."""
+    page = node.cells[FULL]
+    passed = len(page.sessions) == 1 or page.released
+    return passed and not cell.hits
 
 
 def _queued(wait: Wait) -> Standing:

@@ -182,7 +182,7 @@ impl Trie {
         let (class, group, first, second) = match (self.config.order, self.config.base) {
             (Order::Lru, _) => (0, 0, cell.used_ns, 0),
             (Order::Ert, _) => {
-                let (class, value) = self.expected(cell);
+                let (class, value) = self.expected(id, component);
                 (class, u32::from(class), value, 0)
             }
             (Order::Session, OrderBase::Lru) => (0, wanted(cell, component), cell.used_ns, 0),
@@ -197,9 +197,11 @@ impl Trie {
     }
 
     /// Expected return: the class of a piece, and a value of which the smallest goes first within it.
-    fn expected(&self, cell: &Cell) -> (u8, i64) {
+    fn expected(&self, id: NodeId, component: usize) -> (u8, i64) {
+        let cell = self.arena.cell(id, component);
         if cell.live == 0 {
-            return (if cell.released { RELEASED } else { KEYED }, cell.used_ns);
+            let unwanted = cell.released || self.is_on_the_way(id, cell);
+            return (if unwanted { RELEASED } else { KEYED }, cell.used_ns);
         }
         if cell.live > 1 {
             let noted = if cell.noted_ns == 0 { cell.used_ns } else { cell.noted_ns };
@@ -218,6 +220,12 @@ impl Trie {
                 }
             }
         }
+    }
+
+    /// Whether a window or state was left where one session only passed, and was never matched since.
+    fn is_on_the_way(&self, id: NodeId, cell: &Cell) -> bool {
+        let page = self.arena.cell(id, FULL);
+        (page.live == 1 || page.released) && cell.hits == 0
     }
 
     /// Whether the last page of a FULL run has a key of its own: a queued one of several sessions ends there.

@@ -260,8 +260,8 @@ impl Trie {
                 cell.used_ns = now_ns;
                 cell.touched = tick;
                 cell.hits = cell.hits.saturating_add(u32::from(hit));
-                cell.released = false;
-                if component != FULL || self.may_be_tail(*at) {
+                let was_released = std::mem::take(&mut cell.released);
+                if component != FULL || was_released || self.may_be_tail(*at) {
                     self.mark(*at);
                 }
             }
