@@ -81,6 +81,12 @@ def object_name(page_hash: bytes, component: ComponentName) -> str:
     return f"agentcache/{FORMAT_VERSION}/{page_hash.hex()}/{component}"
 
 
+def identity_of(name: str) -> tuple[ComponentName, bytes]:
+    """What an object is, by its name: the component and the page hash. Caller: a name that `object_name` made."""
+    _, _, page_hash, component = name.split("/", 3)
+    return ComponentName(component), bytes.fromhex(page_hash)
+
+
 class PathNames:
     """The page hashes of one path, each computed once however often the path is named and however it grows.
 

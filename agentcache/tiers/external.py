@@ -17,7 +17,7 @@ from agentcache.tiers.alarm import Alarm
 from agentcache.tiers.api import ExternalStatus, JobResult, Keep, Presence, SlotBytes, Transfer
 from agentcache.tiers.asking import Probe, Questions, Upkeep
 from agentcache.tiers.crew import Crew, Lane, Work
-from agentcache.tiers.flights import Flight, Terms
+from agentcache.tiers.flights import Flight, Terms, identities
 from agentcache.tiers.knowledge import Identity
 from agentcache.tiers.moves import Desk, LoadWork, StoreWork
 from agentcache.tiers.rules import NS, ExternalRules
@@ -235,9 +235,7 @@ def _fresh_bytes(
     """What a store will have to send, as far as is known. Cost O(pages)."""
     fresh = 0
     for target in transfer.targets:
-        first = target.end if target.start == target.end else target.start + page
-        ends = range(first, first + page * len(target.slots), page)
-        marks = standing.marked((target.component, transfer.hashes[end // page - 1]) for end in ends)
+        marks = standing.marked(identities(target, transfer.hashes, page))
         fresh += marks.count(False) * pools[PoolName(target.component, transfer.job.source)].slot_bytes
     return fresh
 

@@ -68,11 +68,10 @@ class Flight:
         """The slots of the transfer in walk order. Lazy: naming an object takes time that the engine has not."""
         hashes = self.transfer.hashes
         for number, (target, pool) in enumerate(zip(self.transfer.targets, self.pools, strict=True)):
-            first_end = target.end if target.start == target.end else target.start + page_tokens
-            for place, slot in enumerate(target.slots.tolist()):
-                page_hash = hashes[(first_end + place * page_tokens) // page_tokens - 1]
-                name = object_name(page_hash, target.component)
-                yield Page(number, place, slot, (target.component, page_hash), name, pool)
+            named = zip(identities(target, hashes, page_tokens), target.slots.tolist(), strict=True)
+            for place, ((component, page_hash), slot) in enumerate(named):
+                name = object_name(page_hash, component)
+                yield Page(number, place, slot, (component, page_hash), name, pool)
 
     def read(self, page: Page) -> bytes | None:
         """The bytes of a slot; None once the flight is closed."""
@@ -104,8 +103,20 @@ class Flight:
 
     def _pieces(self) -> Iterator[Piece]:
         for target, places in zip(self.transfer.targets, self._landed, strict=True):
-            for first, last in _runs(sorted(places)):
-                yield _part(target, first, last)
+            yield from parts(target, sorted(places))
+
+
+def identities(piece: Piece, hashes: Sequence[bytes], page_tokens: int) -> Iterator[Identity]:
+    """The objects that the slots of a piece are, in order, by the hashes of its path's pages."""
+    first = piece.end // page_tokens - 1 if piece.start == piece.end else piece.start // page_tokens
+    for page_hash in hashes[first : first + len(piece.slots)]:
+        yield piece.component, page_hash
+
+
+def parts(piece: Piece, places: list[int]) -> Iterator[Piece]:
+    """A piece's slots at these places, ascending, as pieces: one for each run."""
+    for first, last in _runs(places):
+        yield _part(piece, first, last)
 
 
 def _runs(places: list[int]) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from agentcache.cache import ActiveTurn, Prompt, Ticket, UnifiedRadixCache
 from agentcache.clock import Clock
 from agentcache.keys import Namespace
 from agentcache.records import SessionRules
+from agentcache.replay.lab.external import bring, by_tier, ready, with_external
 from agentcache.replay.lab.history import Cut, History
 from agentcache.replay.lab.parts import FULL_ONLY, Parts
 from agentcache.replay.lab.publishing import Publishing, Reserved
@@ -30,9 +31,10 @@ Tells = Callable[[PagedCall], Told]
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """The cache of a replay. Units: pages of FULL, of `page_tokens` each; `host_pages` 0: no host tier.
+    """The cache of a replay. Units: pages of FULL, of `page_tokens` each; 0: there is no host, or external tier.
 
-    Windows and states of `parts` get their share on both tiers. `ttl_s`: the idle lease of sessions.
+    Windows and states of `parts` get their share on device and host, and as much beside FULL's in the one external cap.
+    `ttl_s`: the idle lease of sessions.
     """
 
     order: Order
@@ -43,6 +45,7 @@ class Sizing:
     write_policy: WritePolicy = WritePolicy.WRITE_BACK
     parts: Parts = FULL_ONLY
     page_tokens: int = PAGE_TOKENS
+    external_pages: int = 0
 
 
 class PassingTime:
@@ -75,6 +78,8 @@ def replay_cache(sizing: Sizing, clock: Clock) -> UnifiedRadixCache:
     tiers = NO_TIERS
     if sizing.host_pages:
         tiers = Tiers(parts.slots(sizing.host_pages, page), accounting_host(specs))
+    if sizing.external_pages:
+        tiers = with_external(tiers, sum(parts.slots(sizing.external_pages, page).values()), page)
     rules = SessionRules(ttl_s=sizing.ttl_s)
     passing = PassingTime(clock) if parts.hybrid else clock
     return build_cache(config, parts.slots(sizing.device_pages, page), passing, sizing.core, rules, tiers)
@@ -120,7 +125,9 @@ class CachedPages:
         parent = SessionId(_name(session.parent)) if session.parent >= 0 else None
         superseded = self._supersedes and not call.extends
         tag = SessionTag(SessionId(_name(call.session)), parent=parent, superseded=superseded)
-        self._queued[_key(call)] = self.cache.enter(tag)
+        self._queued[_key(call)] = ticket = self.cache.enter(tag)
+        self.cache.tiers.expect(ticket, _prompt(call))
+        bring(self.cache.tiers, ticket)
 
     def uncached(self, call: PagedCall) -> int:
         return len(call.prompt) - self.cache.peek(_prompt(call))
@@ -132,16 +139,15 @@ class CachedPages:
 
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
         begun = self._begun.get(_key(call)) or self._begin(call)
-        if not self.cache.ready(begun.turn, alone=must):
+        if not ready(self.cache, begun.turn, must):
             return None
         reserved = self._publishing.reserve(begun.turn, call, must)
         if reserved is None:
             return None
         begun.reserved = reserved
-        cached = begun.turn.cached
-        read = max(cached.host, begun.there - cached.device - cached.external)
-        why = self._history.why(call, cached.device + read + cached.external, begun.cut)
-        return Found(cached.device, read, cached.external, why)
+        device, host, external = by_tier(begun.turn, begun.there)
+        why = self._history.why(call, device + host + external, begun.cut)
+        return Found(device, host, external, why)
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
         begun = self._begun[_key(call)]
@@ -162,9 +168,10 @@ class CachedPages:
         self._history.closed(session)
 
     def _begin(self, call: PagedCall) -> _Begun:
-        prompt = _prompt(call)
+        prompt, ticket = _prompt(call), self._queued.pop(_key(call))
+        bring(self.cache.tiers, ticket)
         there = self.cache.peek(prompt)
-        turn = self.cache.begin(self._queued.pop(_key(call)), prompt)
+        turn = self.cache.begin(ticket, prompt)
         cut = Cut(turn.full_tokens, turn.miss.reason if turn.miss else None)
         self._begun[_key(call)] = _Begun(turn, there, cut)
         return self._begun[_key(call)]

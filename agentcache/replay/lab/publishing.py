@@ -53,7 +53,10 @@ class Publishing:
     def reserve(self, turn: ActiveTurn, call: PagedCall, must: bool) -> Reserved | None:
         """Slots for what the prompt will publish; None: not now. With `must` for what can be had of it now."""
         tokens = cut_tokens(call, self._page)
-        reserved = self._lease(turn, *self._wanted(turn, tokens, self._sizes))
+        wanted = self._wanted(turn, tokens, self._sizes)
+        reserved = self._lease(turn, *wanted)
+        while reserved is None and must and self._cache.tiers.make_way():
+            reserved = self._lease(turn, *wanted)
         if reserved is None and must:
             reserved = self._lease(turn, *self._that_fit(turn, tokens)) or Reserved()
         return reserved
