@@ -16,7 +16,17 @@ from agentcache.engine.publish import Need, PublishPolicy
 from agentcache.replay.lab.parts import Parts
 from agentcache.replay.paged import PagedCall, Pages
 from agentcache.stats import PoolUse
-from agentcache.types import FULL, Checkpoint, ComponentName, ComponentSpec, Piece, Slots, TierName, Window
+from agentcache.types import (
+    FULL,
+    NO_SLOTS,
+    Checkpoint,
+    ComponentName,
+    ComponentSpec,
+    Piece,
+    Slots,
+    TierName,
+    Window,
+)
 
 ALL = 2**31
 
@@ -95,14 +105,13 @@ class Publishing:
         """Publish at a boundary with some of these slots, unless they are too few by now."""
         bare = self._policy.pieces(turn.boundary_tokens * self._page, boundary)
         counts = {piece.component: self._policy.count(piece) for piece in bare}
-        if FULL not in counts or any(slots[name].size < count for name, count in counts.items()):
+        if any(slots[name].size < count for name, count in counts.items()):
             return
-        full, *aux = (
-            self._filled(piece, slots[piece.component][: counts[piece.component]]) for piece in bare
-        )
+        pieces = [self._filled(piece, slots[piece.component][: counts[piece.component]]) for piece in bare]
         for name, count in counts.items():
             slots[name] = slots[name][count:]
-        inserted = self._cache.publish(turn, path[: boundary // self._page], full.slots, tuple(aux))
+        full = pieces.pop(0).slots if FULL in counts else NO_SLOTS
+        inserted = self._cache.publish(turn, path[: boundary // self._page], full, tuple(pieces))
         for piece in inserted.kept:
             slots[piece.component] = np.concatenate((slots[piece.component], piece.slots))
 
@@ -113,11 +122,11 @@ class Publishing:
     def _wanted(
         self, turn: ActiveTurn, tokens: int, sizes: Mapping[ComponentName, int]
     ) -> tuple[tuple[int, ...], Need]:
-        """The engine's choice; of full attention alone the last boundary holds the others."""
+        """The engine's choice; of full attention alone the last boundary holds the others, and is used in any case."""
         start = turn.boundary_tokens * self._page
         if self._hybrid:
             return self._policy.reservation(start, tokens, tokens, sizes, turn.full_tokens * self._page)
-        boundaries = self._policy.essential(start, tokens)[-1:]
+        boundaries = self._policy.essential(start, tokens)[-1:] or (start,)
         return boundaries, self._policy.need(start, boundaries)
 
     def _that_fit(self, turn: ActiveTurn, tokens: int) -> tuple[tuple[int, ...], Need]:
@@ -137,7 +146,7 @@ class Publishing:
             end, start + self._page * min(self._reach(spec, room[spec.name]) for spec in self._policy.specs)
         )
         boundary = reach - reach % self._policy.grid_tokens
-        boundaries = (boundary,) if boundary > start else ()
+        boundaries = (boundary,) if boundary > start or not self._hybrid else ()
         return boundaries, self._policy.need(start, boundaries)
 
     def _reach(self, spec: ComponentSpec, room: int) -> int:

@@ -107,3 +107,20 @@ def test_requests_in_a_cache_aware_queue_are_ranked_by_when_they_will_start() ->
     )
     calls, _ = play(paged, [0, 4, 10], [[0, 8], [0, 5], [0]], Sizing(Order.ERT, 7), machine, closes=False)
     assert calls[1].found.device == 2
+
+
+def test_a_computed_prompt_uses_its_pages_though_all_of_them_were_there() -> None:
+    """The first session's second prompt takes from second 179 to 219, the other's from 189 to 190. Then a page goes."""
+    machine = Machine(prefill=1, decode=1e9)
+    slow, quick = Says([1, 2], spare=40), Says([4, 5], spare=1)
+    paged = workload([slow] * 3, [quick] * 3, [Says([7], spare=0)])
+    gaps = [[0, 11, 300], [0, 60, 400], [0]]
+    calls, _ = play(paged, [0, 0, 230], gaps, Sizing(Order.LRU, 4), machine, closes=False)
+    assert [(one.started_ns // SECOND, one.found.device) for one in calls[:6]] == [
+        (0, 0),
+        (179, 2),
+        (519, 2),
+        (0, 0),
+        (189, 2),
+        (590, 1),
+    ]

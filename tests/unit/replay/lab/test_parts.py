@@ -150,7 +150,7 @@ def hybrid(rng: random.Random) -> Parts:
 
 
 @given(rng=st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_is_never_evicted_is_voted_on_as_in_the_cache(rng: random.Random) -> None:
     """`Unbounded` against the real tree with more room than anything needs."""
     paged = random_workload(rng, sessions=6, calls=5)
@@ -163,7 +163,7 @@ def test_what_is_never_evicted_is_voted_on_as_in_the_cache(rng: random.Random) -
 
 @pytest.mark.native
 @given(rng=st.randoms(use_true_random=False), order=st.sampled_from(list(Order)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_both_cores_find_the_same_and_miss_it_for_the_same_reasons(rng: random.Random, order: Order) -> None:
     paged = random_workload(rng, sessions=6, calls=5)
     told, machine = random_script(rng, paged, longest_ns=100), random_machine(rng)
