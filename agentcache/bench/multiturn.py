@@ -10,19 +10,13 @@ rounds 31 to 40. A grid of 128 can restore 96.2 %, too little above the 96 % tha
 """
 
 import argparse
-import json
-import os
-import pkgutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
-from importlib.util import find_spec
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from typing import get_args
-
-from rich.console import Console
 
 from agentcache import logs
 from agentcache.bench.multiturn_report import (
@@ -32,17 +26,25 @@ from agentcache.bench.multiturn_report import (
     TITLES,
     UNLIMITED,
     Found,
-    Report,
     harmless,
     report,
     show,
 )
 from agentcache.bench.multiturn_run import Conversation, Driver, Progress
 from agentcache.bench.multiturn_shape import Shape, Sizes, sizes_for, unlimited_slots
+from agentcache.bench.options import (
+    add_answers,
+    add_core,
+    answer,
+    chosen_by,
+    natural,
+    parser_of,
+    plotter,
+    positive,
+)
 from agentcache.bench.starting import start
-from agentcache.build import CORES
 from agentcache.clock import SystemClock
-from agentcache.config import EngineSettings, resolve
+from agentcache.config import EngineSettings
 from agentcache.engine.build import build_engine
 from agentcache.engine.engine import Engine
 from agentcache.engine.publish import PublishPolicy
@@ -56,7 +58,6 @@ WITH_FILES = ("file", "redis")
 STORE_ROOM = 4
 """The store's capacity in working sets: an object is a little larger than its slot, and none may have to leave."""
 LEAST_STORE_MIB = 256.0
-Plotter = Callable[[Sequence[Report], Path], None]
 PLOT = "agentcache.bench.multiturn_plot:plot"
 
 
@@ -168,37 +169,17 @@ def main(arguments: Sequence[str]) -> int:
     """Measure a model, print a table (or one JSON object); 0 when all was measured and no answer was wrong."""
     options = _parser().parse_args(arguments)
     logs.configure("text", "warning", sys.stderr)
-    plot = _plotter(options.plot) if options.plot else None
-    shape = Shape(**{field.name: getattr(options, field.name) for field in fields(Shape)})
-    chosen = Options(**{field.name: getattr(options, field.name) for field in fields(Options)})
+    plot = plotter(options.plot, PLOT) if options.plot else None
+    shape, chosen = chosen_by(options, DEFAULT), chosen_by(options, CHOSEN)
     result = report(Bench(shape, chosen, Progress(SystemClock())).run())
-    if options.json:
-        print(json.dumps(result))
-    else:
-        show(result, options.bars, Console(width=None if sys.stdout.isatty() else 150))
+    answer(result, options.json, partial(show, result, options.bars))
     if plot:
         plot([result], options.plot)
     return 0 if harmless(result) else 1
 
 
-def _plotter(path: Path) -> Plotter:
-    """What draws the file, asked before the run. Errors: BAD_CONFIG for a file that could not be drawn."""
-    if not find_spec("matplotlib"):
-        raise CacheError(Kind.BAD_CONFIG, "--plot needs matplotlib: pip install 'agentcache[plots]'")
-    if path.suffix not in (".svg", ".png") or not path.parent.is_dir():
-        raise CacheError(
-            Kind.BAD_CONFIG, f"--plot draws an .svg or a .png in a folder that is there, not {path}"
-        )
-    plotter: Plotter = pkgutil.resolve_name(PLOT)
-    return plotter
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="agentcache bench multiturn",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("multiturn", __doc__)
     parser.add_argument("--model", default=CHOSEN.model, help="built-in name, directory, or smollm2")
     for name, what in (
         ("clients", "conversations"),
@@ -209,25 +190,19 @@ def _parser() -> argparse.ArgumentParser:
     ):
         flag, value = f"--{name.removesuffix('_tokens').replace('_', '-')}", getattr(DEFAULT, name)
         text = f"{what}  [default: {value}]"
-        parser.add_argument(flag, dest=name, type=_positive, metavar="N", default=value, help=text)
+        parser.add_argument(flag, dest=name, type=positive, metavar="N", default=value, help=text)
     parser.add_argument("--seed", type=int, default=DEFAULT.seed, help="of the random tokens")
     parser.add_argument("--configs", nargs="+", choices=CONFIGS, default=CONFIGS, help="only these")
     _add_settings(parser)
     parser.add_argument("--bars", action="store_true", help="say which bars of the third tier are met")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .png")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_answers(parser)
     return parser
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     """Those that the worker has too, with its words."""
-    parser.add_argument(
-        "--core",
-        choices=sorted(CORES),
-        default=resolve({}, os.environ).settings.core,
-        help="tree core; the default is that of the settings",
-    )
-    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 lets torch choose")
+    add_core(parser)
+    parser.add_argument("--threads", type=natural, default=0, help="torch threads; 0 lets torch choose")
     parser.add_argument(
         "--l3", dest="store", choices=STORES, default=CHOSEN.store, help="store of the third tier"
     )
@@ -239,13 +214,6 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
             default=getattr(CHOSEN, name),
             help=field.description,
         )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("not positive")
-    return number
 
 
 if __name__ == "__main__":

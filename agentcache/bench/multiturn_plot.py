@@ -3,17 +3,15 @@
 python -m agentcache.bench.multiturn_plot out.svg tiny-all.json tiny-swa.json
 """
 
-import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from agentcache.bench.multiturn_report import L1, L1_L2, L1_L2_L3, TITLES, UNLIMITED, Report
+from agentcache.bench.pictures import draw_kept, save, styled
 from agentcache.bench.starting import start
 
 COLOURS = {UNLIMITED: "#9a9a9a", L1: "#c0392b", L1_L2: "#e08e0b", L1_L2_L3: "#1f6fb2"}
@@ -21,19 +19,7 @@ COLOURS = {UNLIMITED: "#9a9a9a", L1: "#c0392b", L1_L2: "#e08e0b", L1_L2_L3: "#1f
 
 def plot(results: Sequence[Report], path: Path) -> None:
     """Hit rate and time to the first token by round, and the late rounds' input throughput."""
-    style = mpl.rc_context(
-        {
-            "svg.hashsalt": "agentcache",  # the same result is the same file
-            "svg.fonttype": "none",
-            "font.size": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.alpha": 0.25,
-            "legend.frameon": False,
-        }
-    )
-    with style:
+    with styled({"axes.grid": True, "grid.alpha": 0.25}):
         figure = Figure(figsize=(11, 3.1 * len(results) + 0.3), layout="constrained")
         rows = figure.subplots(len(results), 3, squeeze=False, width_ratios=(3, 3, 2))
         for result, (hits, times, speeds) in zip(results, rows, strict=True):
@@ -50,7 +36,7 @@ def plot(results: Sequence[Report], path: Path) -> None:
             speeds.set(title=f"input tokens/s, from round {first}")
         handles, labels = rows[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        save(figure, path)
 
 
 def _by_round(axes: Axes, shown: Report, field: str, times: float) -> None:
@@ -77,12 +63,7 @@ def _speeds(axes: Axes, shown: Report) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Draw results that were kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path, help="an .svg or .png file")
-    parser.add_argument("results", type=Path, nargs="+", help="what --json printed")
-    options = parser.parse_args(arguments)
-    plot([json.loads(path.read_text(encoding="utf-8")) for path in options.results], options.out)
-    return 0
+    return draw_kept(arguments, __doc__, plot)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from agentcache.bench.endings import complete
 from agentcache.bench.multiturn_shape import Shape
 from agentcache.clock import Clock
-from agentcache.engine.api import Event, Finished, FinishReason, GenerateRequest, Token
+from agentcache.engine.api import Event, Finished, GenerateRequest, Token
 from agentcache.engine.engine import Engine
-from agentcache.errors import CacheError, Kind
 from agentcache.types import SessionId, SessionTag
 
 SILENCE_NS = 7_000_000_000
@@ -144,7 +144,7 @@ class Driver:
                 said[event.request_id].append(event)
         for client, request in zip(clients, requests, strict=True):
             client.hear(said[request.request_id])
-        ends = [_complete(event) for event in events if isinstance(event, Finished)]
+        ends = [complete(event) for event in events if isinstance(event, Finished)]
         found = Round(
             number,
             sum(end.prompt_tokens for end in ends),
@@ -168,15 +168,6 @@ class Driver:
 
     def _where(self, number: int) -> str:
         return f"{self.name}: round {number} of {self.shape.rounds}"
-
-
-def _complete(end: Finished) -> Finished:
-    """Errors: the request's own; ENGINE_FAILED when it was cut short."""
-    if end.error:
-        raise end.error
-    if end.reason is not FinishReason.LENGTH:
-        raise CacheError(Kind.ENGINE_FAILED, f"request {end.request_id} ended with {end.reason}")
-    return end
 
 
 def cached_by_tier(ends: Sequence[Finished]) -> dict[str, int]:

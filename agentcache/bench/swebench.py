@@ -9,18 +9,24 @@ at once) in a device and a host tier of one size. What leaves the device is copi
 """
 
 import argparse
-import json
-import os
-import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from importlib.util import find_spec
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from agentcache import logs
+from agentcache.bench.options import (
+    add_answers,
+    add_core,
+    answer,
+    chosen_by,
+    natural,
+    parser_of,
+    plotter,
+    positive,
+)
 from agentcache.bench.starting import start
 from agentcache.bench.swebench_engine import ENGINE as ENGINE_SIZE
 from agentcache.bench.swebench_engine import FULL_ENGINE, EngineBench, EngineSize
@@ -28,9 +34,8 @@ from agentcache.bench.swebench_lab import FULL_LAB, LAB, LabSize, lab_plan, repl
 from agentcache.bench.swebench_report import ENGINE, Report, show, wrong_answers
 from agentcache.bench.swebench_report import LAB as LAB_LEVEL
 from agentcache.bench.swebench_script import choose, write_script
-from agentcache.build import CORES
 from agentcache.clock import SystemClock
-from agentcache.config import EngineSettings, resolve
+from agentcache.config import EngineSettings
 from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.selecting import Selection
@@ -44,27 +49,23 @@ SYNTHETIC, SYNTHETIC_SEED = "swe-agent", 1
 SCRIPT_SEED = 1
 LEVELS = (LAB_LEVEL, ENGINE)
 PLOT = "agentcache.bench.swebench_plot:plot"
-Plotter = Callable[[Report, Path], None]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, and print tables or one JSON object; 0 when all was measured and every order answered the same."""
     options = _parser().parse_args(arguments)
     logs.configure("text", "warning", sys.stderr)
-    plot = _plotter(options.plot) if options.plot else None
+    plot = plotter(options.plot, PLOT) if options.plot else None
     tokenizer, console = load_tokenizer(), Console(stderr=True)
-    sessions = _told(options) if ENGINE in options.only else []
+    sessions = _told(options) if ENGINE in options.only else []  # asked first: it may have no text
     result: Report = {}
     if LAB_LEVEL in options.only:
         result[LAB_LEVEL] = _in_lab(options, tokenizer, console)
     if ENGINE in options.only:
         result[ENGINE] = _on_engine(options, sessions, tokenizer, console)
-    if options.json:
-        print(json.dumps(result))
-    else:
-        show(result, Console(width=None if sys.stdout.isatty() else 150))
+    answer(result, options.json, partial(show, result))
     if plot:
-        plot(result, options.plot)
+        plot([result], options.plot)
     return 1 if wrong_answers(result) else 0
 
 
@@ -97,16 +98,9 @@ def _recorded(options: argparse.Namespace, size: LabSize) -> Iterable[Session]:
 
 
 def _told(options: argparse.Namespace) -> list[Session]:
-    """What the engine is asked; looked at before anything is measured. Errors: BAD_TRACE, for one without text too."""
+    """What the engine is asked. Errors: BAD_TRACE, for a trace without text too."""
     size = _engine_size(options)
-    try:
-        return choose(open_trace(options.trace or SAMPLE).conversations(), size.sessions, size.turns)
-    except CacheError as refused:
-        if refused.kind is not Kind.BAD_TRACE or LAB_LEVEL not in options.only:
-            raise
-        raise CacheError(
-            Kind.BAD_TRACE, f"{refused}; --only lab replays a trace without an engine"
-        ) from refused
+    return choose(open_trace(options.trace or SAMPLE).sessions(), size.sessions, size.turns)
 
 
 def _on_engine(
@@ -124,86 +118,54 @@ def _on_engine(
 
 
 def _lab_size(options: argparse.Namespace) -> LabSize:
-    chosen = FULL_LAB if options.full else LAB
-    return replace(
-        chosen,
-        batches=options.batches or chosen.batches,
-        sessions=options.sessions or chosen.sessions,
-        seeds=options.seeds or chosen.seeds,
-        device_pages=options.device_pages or chosen.device_pages,
-        host_pages=options.host_pages or chosen.host_pages,
-    )
+    return chosen_by(options, FULL_LAB if options.full else LAB)
 
 
 def _engine_size(options: argparse.Namespace) -> EngineSize:
-    chosen = FULL_ENGINE if options.full else ENGINE_SIZE
-    return replace(
-        chosen,
-        batches=options.engine_batches or chosen.batches,
-        sessions=options.engine_sessions or chosen.sessions,
-        turns=options.turns or chosen.turns,
-    )
+    return chosen_by(options, FULL_ENGINE if options.full else ENGINE_SIZE, prefix="engine_")
 
 
-def _plotter(path: Path) -> Plotter:
-    """What draws the file, asked before the run. Errors: BAD_CONFIG for a file that could not be drawn."""
-    if not find_spec("matplotlib"):
-        raise CacheError(Kind.BAD_CONFIG, "--plot needs matplotlib: pip install 'agentcache[plots]'")
-    if path.suffix not in (".svg", ".png") or not path.parent.is_dir():
-        raise CacheError(
-            Kind.BAD_CONFIG, f"--plot draws an .svg or a .png in a folder that is there, not {path}"
-        )
-    plotter: Plotter = pkgutil.resolve_name(PLOT)
-    return plotter
+SIZES = (
+    ("--batches", "batches", LAB.batches, "lab: sessions live at once, one or more"),
+    ("--sessions", "sessions", LAB.sessions, "lab: the first N sessions"),
+    ("--seeds", "seeds", LAB.seeds, "lab: how often, with other starts of the sessions"),
+    ("--device-pages", "device_pages", LAB.device_pages, "lab: room on the device, in pages of 64 tokens"),
+    ("--host-pages", "host_pages", LAB.host_pages, "lab: room on the host"),
+    ("--engine-batches", "engine_batches", ENGINE_SIZE.batches, "engine: sessions live at once, one or more"),
+    (
+        "--engine-sessions",
+        "engine_sessions",
+        ENGINE_SIZE.sessions,
+        "engine: sessions; those of a short trace are told again",
+    ),
+    ("--turns", "engine_turns", ENGINE_SIZE.turns, "engine: the first N calls of each session"),
+)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="agentcache bench swebench",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("swebench", __doc__)
     parser.add_argument(
         "trace", type=Path, nargs="?", metavar="TRACE", help="recorded sessions in any format we read"
     )
     parser.add_argument("--full", action="store_true", help="more batches, sessions, calls and seeds")
     parser.add_argument("--only", nargs=1, choices=LEVELS, default=LEVELS, help="one level")
-    lab = (
-        ("batches", "lab: sessions live at once, one or more", "+"),
-        ("sessions", "lab: the first N sessions", None),
-        ("seeds", "lab: how often, with other starts of the sessions", None),
-        ("device_pages", "lab: room on the device, in pages of 64 tokens", None),
-        ("host_pages", "lab: room on the host", None),
-        ("engine_batches", "engine: sessions live at once, one or more", "+"),
-        ("engine_sessions", "engine: sessions; those of a short trace are told again", None),
-        ("turns", "engine: the first N calls of each session", None),
-    )
-    for name, what, many in lab:
-        flag = f"--{name.replace('_', '-')}"
-        default = getattr(LAB, name, None) or getattr(ENGINE_SIZE, name.removeprefix("engine_"))
-        shown = " ".join(map(str, default)) if many else default
-        parser.add_argument(flag, type=_positive, nargs=many, metavar="N", help=f"{what}  [default: {shown}]")
+    for flag, name, usual, what in SIZES:
+        many, shown = ("+", " ".join(map(str, usual))) if isinstance(usual, tuple) else (None, usual)
+        text = f"{what}  [default: {shown}]"
+        parser.add_argument(flag, dest=name, type=positive, nargs=many, metavar="N", help=text)
     parser.add_argument(
-        "--processes", type=int, default=0, help="lab: replays at the same time; 0: one a core"
+        "--processes", type=natural, default=0, help="lab: replays at the same time; 0: one a core"
     )
     parser.add_argument("--model", default="tiny-all", help="engine: built-in name, directory, or smollm2")
+    add_core(parser, "engine: ")
     parser.add_argument(
-        "--core",
-        choices=sorted(CORES),
-        default=resolve({}, os.environ).settings.core,
-        help="engine: tree core; the default is that of the settings",
+        "--threads",
+        type=natural,
+        default=1,
+        help="engine: torch threads; one is steadiest, 0 lets torch choose",
     )
-    parser.add_argument("--threads", type=int, default=1, help="engine: torch threads; one is steadiest")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .png")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_answers(parser)
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("not positive")
-    return number
 
 
 if __name__ == "__main__":

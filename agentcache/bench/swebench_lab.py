@@ -17,7 +17,7 @@ ORDERS = (LRU, Arm(Policy.SESSION), Arm(Policy.ERT))
 
 @dataclass(frozen=True, slots=True)
 class LabSize:
-    """Units: sessions live at once, sessions replayed (0: all of the trace), pages of 64 tokens."""
+    """Units: sessions live at once, sessions replayed at most, pages of 64 tokens."""
 
     batches: Sequence[int] = (16, 32, 64)
     sessions: int = 150

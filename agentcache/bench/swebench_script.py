@@ -45,9 +45,13 @@ def choose(sessions: Iterable[Session], many: int, turns: int) -> list[Session]:
     """The first `turns` calls of `many` sessions that stand alone; a trace of fewer is told again under other names.
 
     A session told again begins with the number of its run, so it shares nothing with the first.
-    Errors  BAD_TRACE where there is none
+    Errors  BAD_TRACE where there is none, and for a session without text
     """
     found = list(islice((one for one in sessions if not one.among.parent and one.calls), many))
+    for one in found:
+        if one.block_tokens or not one.calls[0].added:
+            said = f"{one.place} tells no text, and an engine is asked in text"
+            raise CacheError(Kind.BAD_TRACE, f"{said}; --only lab replays it without an engine")
     if not found:
         raise CacheError(Kind.BAD_TRACE, "the trace has no session with a call; give one that has")
     told = (_again(one, run) for run in count(1) for one in found)

@@ -9,7 +9,7 @@ run, round by round, now the one first, now the other.
 
 --json prints {"results": [...]}, one for each model:
 
-    model, talk    what was measured
+    model, talk    what was measured, with so many torch `threads`
     spans          all rounds, and the last 25: `first`, `last`; ms a round of each core (`total_ms`, `prefill_ms`,
                    `residual_ms`: medians over trials, means over rounds); `ratio` = reference / native, and `trials`
     rounds         `round`, `prompt_tokens`, `cached_tokens`, and the medians of each core
@@ -17,14 +17,16 @@ run, round by round, now the one first, now the other.
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
-from agentcache.bench.tree_ttft_report import report, show
+from agentcache.bench.options import add_answers, answer, chosen_by, natural, parser_of, positive
+from agentcache.bench.tree_ttft_kept import Book, open_book, terms_of
+from agentcache.bench.tree_ttft_report import Report, report, show
 from agentcache.bench.tree_ttft_run import CORES, Bench, Talk
 from agentcache.build import require_core
 from agentcache.clock import SystemClock
@@ -40,53 +42,53 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     for core in CORES:
         require_core(core)
-    talk = _talk(options)
-    results = []
-    for model in options.models:
-        with steps(model, talk.trials * talk.rounds, Console(stderr=True), SystemClock(), "rounds") as shown:
-            trials = Bench(talk, model, options.threads, shown.advance).run()
-        results.append(report(model, talk, trials))
-    if options.json:
-        print(json.dumps({"results": results}))
-    else:
-        show(results, Console(width=None if sys.stdout.isatty() else 150))
+    talk = chosen_by(options, QUICK if options.quick else DEFAULT)
+    terms = terms_of(talk, options.threads)
+    book = open_book(options.keep, terms) if options.keep else Book(terms)
+    results = [_measured(model, talk, options.threads, book) for model in options.models]
+    answer({"results": results}, options.json, partial(show, results))
     return 1 if any(result["differences"] for result in results) else 0
 
 
-def _talk(options: argparse.Namespace) -> Talk:
-    chosen = QUICK if options.quick else DEFAULT
-    return replace(
-        chosen,
-        rounds=options.rounds or chosen.rounds,
-        trials=options.trials or chosen.trials,
-        page_tokens=options.page_tokens,
-        grid_tokens=options.grid,
-    )
+def _measured(model: str, talk: Talk, threads: int, book: Book) -> Report:
+    """Hold the trials that the book does not have yet."""
+    missing = range(len(book.of(model)), talk.trials)
+    console = Console(stderr=True)
+    with steps(model, len(missing) * talk.rounds, console, SystemClock(), "rounds") as shown:
+        bench = Bench(talk, model, threads, shown.advance)
+        for number in missing:
+            book.add(model, bench.trial(number))
+    return report(model, talk, threads, book.of(model)[: talk.trials])
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="agentcache bench tree --ttft",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--models", nargs="+", default=MODELS, help="built-in names or directories")
+    parser = parser_of("tree --ttft", __doc__)
     parser.add_argument(
-        "--rounds", type=_positive, metavar="N", help=f"of a conversation  [default: {DEFAULT.rounds}]"
+        "--model",
+        "--models",
+        dest="models",
+        nargs="+",
+        default=MODELS,
+        metavar="MODEL",
+        help=f"built-in names or directories  [default: {' '.join(MODELS)}]",
     )
+    for flag, name, what in (
+        ("--rounds", "rounds", "of a conversation"),
+        ("--trials", "trials", "conversations"),
+        ("--page-tokens", "page_tokens", "tokens of a page; one gives the tree most to do"),
+        ("--grid", "grid_tokens", "tokens of a chunk: what is restored is whole chunks"),
+    ):
+        text = f"{what}  [default: {getattr(DEFAULT, name)}]"
+        parser.add_argument(flag, dest=name, type=positive, metavar="N", help=text)
     parser.add_argument(
-        "--trials", type=_positive, metavar="N", help=f"conversations  [default: {DEFAULT.trials}]"
+        "--threads", type=natural, default=1, help="torch threads; one is steadiest, 0 lets torch choose"
     )
-    parser.add_argument("--page-tokens", type=_positive, metavar="N", default=DEFAULT.page_tokens)
-    parser.add_argument("--grid", type=_positive, metavar="N", default=DEFAULT.grid_tokens)
-    parser.add_argument("--threads", type=int, default=1, help="torch threads; one is steadiest")
     parser.add_argument("--quick", action="store_true", help="few rounds, two trials: does it run?")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="keep every trial there; those that it has are not held again",
+    )
+    add_answers(parser, plots=False)
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("not positive")
-    return number

@@ -15,13 +15,14 @@ LAST = 25
 TIMES = ("total_ms", "prefill_ms", "residual_ms")
 
 
-def report(model: str, talk: Talk, trials: Sequence[Trial]) -> Report:
+def report(model: str, talk: Talk, threads: int, trials: Sequence[Trial]) -> Report:
     """One model: every round's medians, the sums over all rounds and over the last 25, and whether the cores agree."""
     rounds = [_round(talk, trials, at) for at in range(talk.rounds)]
     spans = dict.fromkeys((range(talk.rounds), range(max(0, talk.rounds - LAST), talk.rounds)))
     return {
         "model": model,
         "talk": asdict(talk),
+        "threads": threads,
         "spans": [_span(span, rounds, trials) for span in spans],
         "rounds": rounds,
         "differences": sum(_differ(trial, at) for trial in trials for at in range(talk.rounds)),
@@ -65,7 +66,8 @@ def show(results: Sequence[Report], console: Console) -> None:
     talk = results[0]["talk"]
     table = Table(
         title=f"{talk['rounds']} rounds of {talk['asked']} + {talk['answered']} tokens, pages of "
-        f"{talk['page_tokens']}, grid {talk['grid_tokens']}: ms a round, medians of {talk['trials']} trials",
+        f"{talk['page_tokens']}, grid {talk['grid_tokens']}, torch threads {results[0]['threads'] or 'as it likes'}: "
+        f"ms a round, medians of {talk['trials']} trials",
         title_justify="left",
     )
     names = ("model", "rounds", "time", "reference", "native", "saved", "ratio", "ratio of each trial")

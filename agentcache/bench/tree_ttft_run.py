@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from agentcache.bench.endings import complete
 from agentcache.bench.tree_rows import settled
 from agentcache.config import EngineSettings
-from agentcache.engine.api import Finished, FinishReason, GenerateRequest
+from agentcache.engine.api import Finished, GenerateRequest
 from agentcache.engine.build import build_engine
 from agentcache.engine.engine import Engine
-from agentcache.errors import CacheError, Kind
 from agentcache.types import SessionId, SessionTag
 
 BASELINE, OURS = "reference", "native"
@@ -72,30 +72,27 @@ class Bench:
     on_round: Callable[[], None]
     build: Callable[[EngineSettings], Engine] = build_engine
 
-    def run(self) -> list[Trial]:
-        """Every trial.
+    def trial(self, number: int) -> Trial:
+        """One conversation; each number has words of its own.
 
         Errors  those of building an engine and of a request; ENGINE_FAILED for one that was cut short
-        Cost    two engines a trial, and for every round two prefills of what the grid cannot restore
+        Cost    two engines, and for every round two prefills of what the grid cannot restore
         """
-        return [self._trial(number) for number in range(self.talk.trials)]
-
-    def _trial(self, trial: int) -> Trial:
         with ExitStack() as stack:
             engines = {core: self.build(self._settings(core)) for core in CORES}
             for engine in engines.values():
                 stack.callback(engine.close)
-            words = random.Random(f"{self.talk.seed}/{trial}")
+            words = random.Random(f"{self.talk.seed}/{number}")
             vocabulary = engines[OURS].info.vocab_size
             text = tuple(
                 words.randrange(vocabulary) for _ in range(self.talk.prompt_tokens(self.talk.rounds))
             )
             turns: dict[str, list[Turn]] = {core: [] for core in CORES}
             with settled():
-                for number in range(1, self.talk.rounds + 1):
-                    prompt = text[: self.talk.prompt_tokens(number)]
-                    for core in alternated(number + trial):
-                        turns[core].append(ask(engines[core], number, prompt))
+                for at in range(1, self.talk.rounds + 1):
+                    prompt = text[: self.talk.prompt_tokens(at)]
+                    for core in alternated(at + number):
+                        turns[core].append(ask(engines[core], at, prompt))
                     self.on_round()
             for engine in engines.values():
                 assert not any(engine.cache.stats().turns.evicted_slots.values()), "something was evicted"
@@ -133,8 +130,5 @@ def ask(engine: Engine, number: int, prompt: tuple[int, ...]) -> Turn:
     while not engine.idle():
         ends.extend(event for event in engine.step() if isinstance(event, Finished))
     (end,) = ends
-    if end.error:
-        raise end.error
-    if end.reason is not FinishReason.LENGTH:
-        raise CacheError(Kind.ENGINE_FAILED, f"round {number} ended with {end.reason}")
+    complete(end)
     return Turn(end.first_token_ns / 1e6, end.prefill_ns / 1e6, end.cached_tokens, end.first_logits)

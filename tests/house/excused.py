@@ -10,10 +10,7 @@ EXCUSED: dict[str, str] = {
     "agentcache/router/processes.py::late import::resolve_name": (
         "the store's clock of a test is found by its name in a process that another one has started"
     ),
-    "agentcache/bench/multiturn.py::late import::resolve_name": (
-        "what draws is found when a plot is asked for: matplotlib is an extra"
-    ),
-    "agentcache/bench/swebench.py::late import::resolve_name": (
+    "agentcache/bench/options.py::late import::resolve_name": (
         "what draws is found when a plot is asked for: matplotlib is an extra"
     ),
     "agentcache/bench/policies.py::late import::resolve_name": (

@@ -1,14 +1,15 @@
 """`bench tree --ttft` on a small model: both cores are asked the same; prefill is what the runner takes."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentcache.bench import tree, tree_ttft, tree_ttft_run
 from agentcache.bench.tree_ttft_report import TIMES, report
-from agentcache.bench.tree_ttft_run import BASELINE, CORES, OURS, Bench, Talk, alternated
+from agentcache.bench.tree_ttft_run import BASELINE, CORES, OURS, Bench, Talk, Trial, alternated
 from agentcache.clock import ManualClock, SystemClock
 from agentcache.config import EngineSettings
 from agentcache.engine.api import Accepted, Finished, GenerateRequest
@@ -44,7 +45,8 @@ class House:
 
 def test_both_cores_are_asked_the_same_in_turn_and_nothing_is_evicted() -> None:
     house, heard = House(), list[int]()
-    trials = Bench(TALK, "lara_mini", 1, lambda: heard.append(1), house.build).run()
+    bench = Bench(TALK, "lara_mini", 1, lambda: heard.append(1), house.build)
+    trials = [bench.trial(number) for number in range(TALK.trials)]
     assert len(heard) == TALK.rounds * TALK.trials
     by_core = {core: [tokens for name, tokens in house.asked if name == core] for core in CORES}
     assert by_core[OURS] == by_core[BASELINE]
@@ -59,7 +61,7 @@ def test_both_cores_are_asked_the_same_in_turn_and_nothing_is_evicted() -> None:
         for core in CORES:
             assert [turn.cached_tokens for turn in trial[core]] == [0, 16, 48, 80, 112]
             assert all(0 < turn.prefill_ms < turn.total_ms for turn in trial[core])
-    assert report("lara_mini", TALK, trials)["differences"] == 0
+    assert report("lara_mini", TALK, 1, trials)["differences"] == 0
 
 
 def test_a_core_that_restores_less_is_seen() -> None:
@@ -77,8 +79,8 @@ def test_a_core_that_restores_less_is_seen() -> None:
             engine.submit = without_reuse  # type: ignore[method-assign]
         return engine
 
-    trials = Bench(TALK, "lara_mini", 1, lambda: None, forgetful).run()
-    assert report("lara_mini", TALK, trials)["differences"] == (TALK.rounds - 1) * TALK.trials
+    trials = [Bench(TALK, "lara_mini", 1, lambda: None, forgetful).trial(0)]
+    assert report("lara_mini", TALK, 1, trials)["differences"] == TALK.rounds - 1
 
 
 def test_prefill_is_the_time_in_the_runner_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +111,7 @@ def test_the_command_passes_on_what_was_said(command: Any, monkeypatch: pytest.M
     asked: list[tuple[str, Talk]] = []
 
     class Noted(Bench):
-        def run(self) -> Sequence[Any]:  # type: ignore[override]
+        def trial(self, number: int) -> Trial:
             asked.append((self.model, self.talk))
             raise CacheError(Kind.BAD_CONFIG, "enough")
 
@@ -141,3 +143,27 @@ def test_a_request_that_fails_ends_the_run() -> None:
     with pytest.raises(CacheError) as refused:
         tree_ttft_run.ask(engine, 1, prompt_of(200_000))
     assert refused.value.kind is Kind.PROMPT_TOO_LONG
+
+
+def test_a_run_that_was_broken_off_goes_on_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held: list[int] = []
+
+    class Broken(Bench):
+        def trial(self, number: int) -> Trial:
+            if len(held) == 1:
+                held.append(-1)
+                raise KeyboardInterrupt
+            held.append(number)
+            return Bench(self.talk, self.model, self.threads, self.on_round, House().build).trial(number)
+
+    monkeypatch.setattr(tree_ttft, "Bench", Broken)
+    said = ["--model", "lara_mini", "--rounds", "3", "--trials", "3", "--grid", "16", "--json"]
+    kept = ["--keep", str(tmp_path / "trials.json")]
+    with pytest.raises(KeyboardInterrupt):
+        tree_ttft.main([*said, *kept])
+    assert tree_ttft.main([*said, *kept]) == 0
+    assert held == [0, -1, 1, 2]
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert len(result["spans"][0]["trials"]) == 3

@@ -214,14 +214,6 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(tmp_path: Path
     assert refused.value.kind is Kind.BAD_CONFIG
 
 
-def test_a_plot_without_matplotlib_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("agentcache.bench.multiturn.find_spec", lambda _: None)
-    with pytest.raises(CacheError, match=r"pip install 'agentcache\[plots\]'"):
-        main(["--plot", str(tmp_path / "result.svg")])
-
-
 @pytest.mark.parametrize("said", [["--rounds", "0"], ["--configs", "l4"], ["--l3", "tape"]])
 def test_a_wrong_word_is_refused(said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:

@@ -123,6 +123,8 @@ def result(different: int = 0) -> Report:
         "host_mib": 2.0,
         "sessions": 6,
         "turns": 5,
+        "device_sessions": 2.0,
+        "host_sessions": 2.0,
     }
     return {
         LAB: {"trace": "agents", "shape": lab, "rows": rows},
@@ -160,11 +162,40 @@ def shown(found: Report) -> str:
 def test_the_same_result_is_the_same_picture(tmp_path: Path, suffix: str) -> None:
     first, again = tmp_path / f"first.{suffix}", tmp_path / f"again.{suffix}"
     for path in (first, again):
-        plot(result(), path)
+        plot([result()], path)
     assert first.read_bytes() == again.read_bytes()
     kept = tmp_path / "kept.json"
     kept.write_text(json.dumps(result()))
     assert swebench_plot.main([str(again), str(kept)]) == 0
+    assert again.read_bytes() == first.read_bytes()
+
+
+def test_levels_of_two_runs_are_one_picture(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole.svg", tmp_path / "parts.svg"
+    plot([result()], whole)
+    plot([{level: result()[level]} for level in (ENGINE, LAB)], parts)
+    assert parts.read_bytes() == whole.read_bytes()
+
+
+def test_the_picture_says_what_is_held_and_marks_the_bound(tmp_path: Path) -> None:
+    found = result()
+    bound = {**found[LAB]["rows"][0], "order": "clairvoyant"}
+    pictures = []
+    for rows in (found[LAB]["rows"], [*found[LAB]["rows"], bound]):
+        plot([{LAB: {**found[LAB], "rows": rows}}], tmp_path / "out.svg")
+        pictures.append((tmp_path / "out.svg").read_text())
+    for said in (
+        "150 sessions of agents; device 4,096 pages",
+        "prompt tokens from the cache, %",
+        "\N{MINUS SIGN}20 %",
+    ):
+        assert said in pictures[0]
+    assert len(pictures[1]) > len(pictures[0])
+
+
+def test_a_picture_that_could_not_be_saved_is_a_named_fault(tmp_path: Path) -> None:
+    with pytest.raises(CacheError, match="cannot be written"):
+        plot([result()], tmp_path / "gone" / "out.svg")
 
 
 @pytest.fixture(autouse=True)
@@ -200,18 +231,17 @@ def test_a_trace_without_text_is_refused_before_the_lab_is_asked(tmp_path: Path)
     assert refused.value.kind is Kind.BAD_TRACE
 
 
+def test_a_trace_that_is_not_there_is_told_once_and_without_advice_for_another(tmp_path: Path) -> None:
+    with pytest.raises(CacheError) as refused:
+        main([str(tmp_path / "nope")])
+    assert str(refused.value).count("bad_trace") == 1
+    assert "--only lab" not in refused.value.message
+
+
 @pytest.mark.parametrize("name", ["result.pdf", "nowhere/result.svg"])
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(tmp_path: Path, name: str) -> None:
     with pytest.raises(CacheError, match="--plot draws"):
         main(["--plot", str(tmp_path / name)])
-
-
-def test_a_plot_without_matplotlib_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(swebench, "find_spec", lambda _: None)
-    with pytest.raises(CacheError, match=r"pip install 'agentcache\[plots\]'"):
-        main(["--plot", str(tmp_path / "result.svg")])
 
 
 @pytest.mark.parametrize("said", [["--turns", "0"], ["--only", "moon"], ["--core", "brass"]])
