@@ -25,6 +25,12 @@ TRACE ?=
 SESSIONS ?= 3
 TURNS ?= 10
 MAX_TOKENS ?= 16
+# make bench: which ones; the lab of policies and swebench needs the native core
+ifeq ($(AGENTCACHE_CORE),reference)
+BENCH ?= ttft
+else
+BENCH ?= ttft policies swebench
+endif
 # make serve, make bench, make test: more words for the command
 ARGS ?=
 
@@ -55,8 +61,8 @@ check: rust-checks  ## static: format, lint, types, layers, Rust and Python
 serve: environment  ## start a worker: ARGS='--port 8100 --model tiny-all'
 	@exec $(BIN)/agentcache serve $(ARGS)
 
-bench: environment  ## first-token time, warm against cold
-	@$(BIN)/python -m agentcache.bench.ttft $(ARGS)
+bench: environment  ## first token warm against cold, eviction orders on traces that it makes up: BENCH=ttft ARGS=
+	@for name in $(BENCH); do echo "bench: $$name" >&2; $(BIN)/agentcache bench $$name $(ARGS); done
 
 ifeq ($(AGENTCACHE_CORE),reference)
 bench-peer:

@@ -77,6 +77,14 @@ def test_what_compares_the_native_core_says_that_it_needs_it_and_how_long_it_tak
     assert 0 < commands.index("about 15 minutes") < commands.index("cargo bench")
 
 
+@pytest.mark.parametrize(("core", "wanted"), [("native", "ttft policies swebench"), ("reference", "ttft")])
+def test_bench_measures_what_this_checkout_can_make_by_itself(core: str, wanted: str) -> None:
+    assert f"for name in {wanted};" in make("--dry-run", "bench", f"AGENTCACHE_CORE={core}").stdout
+    chosen = make("--dry-run", "bench", "BENCH=steps", "ARGS=--json", f"AGENTCACHE_CORE={core}").stdout
+    assert "for name in steps;" in chosen
+    assert "agentcache bench $name --json" in chosen
+
+
 def test_pins_are_names_and_versions_only() -> None:
     require_none(
         f"constraints.txt: {pin}" for pin in PINS if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][\w.!]*", pin)
