@@ -29,7 +29,7 @@ def replay_calls(workload: Workload, cell: Cell, seed: int) -> list[Replayed]:
 
 def _served(script: Script, cell: Cell, seed: int, clock: ManualClock) -> Served:
     workload = script.workload
-    device, host = room_pages(workload, cell.device), room_pages(workload, cell.host)
+    device, host, external = (room_pages(workload, room) for room in (cell.device, cell.host, cell.external))
     if cell.policy is Policy.UNBOUNDED:
         return Unbounded(workload, cell.parts)
     order = cell.policy.order
@@ -37,8 +37,10 @@ def _served(script: Script, cell: Cell, seed: int, clock: ManualClock) -> Served
         said = f"the clairvoyant order knows pages of full attention only, not {cell.parts.name}"
         raise CacheError(Kind.BAD_REQUEST, f"{said}; hold the orders against unbounded")
     if order is None:
-        return Clairvoyant(script, cell.machine, trie_of(workload), device, host)
-    sizing = Sizing(order, device, host, parts=cell.parts, page_tokens=workload.page_tokens)
+        return Clairvoyant(script, cell.machine, trie_of(workload), device, host + external)  # one lower tier
+    sizing = Sizing(
+        order, device, host, parts=cell.parts, page_tokens=workload.page_tokens, external_pages=external
+    )
     tells = draw_tells(script, cell, seed)
     return CachedPages(workload, replay_cache(sizing, clock), tells, cell.supersedes, cell.parts)
 

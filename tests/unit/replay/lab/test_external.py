@@ -14,8 +14,12 @@ from agentcache.clock import ManualClock
 from agentcache.errors import CacheError
 from agentcache.keys import identity_of, object_name
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
+from agentcache.replay.lab.cells import Cell, Policy
+from agentcache.replay.lab.clairvoyant import Clairvoyant
 from agentcache.replay.lab.external import CountingTier
+from agentcache.replay.lab.replaying import replay_cell
 from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine, Replayed, Why
+from agentcache.replay.lab.trie import prompt_trie
 from agentcache.replay.lab.unbounded import Unbounded
 from agentcache.replay.lab.world import Script, World
 from agentcache.replay.paged import PAGE_TOKENS, Workload
@@ -28,6 +32,7 @@ from agentcache.waits import NOTHING_TOLD
 from tests.worlds import (
     AT_ONCE,
     Says,
+    hits,
     peak,
     random_machine,
     random_script,
@@ -185,6 +190,35 @@ def test_one_without_end_finds_what_an_unbounded_cache_does(
     assert [one.found.pages for one in found] == [one.found.pages for one in best]
 
 
+@pytest.mark.native
+@given(
+    rng=st.randoms(use_true_random=False),
+    room=st.tuples(st.integers(1, 12), st.sampled_from([0, 4, 12]), st.integers(1, 16)),
+)
+@settings(max_examples=100, deadline=None)
+def test_no_order_finds_more_than_one_that_knows_the_future(
+    rng: random.Random, room: tuple[int, int, int]
+) -> None:
+    """Where calls take no time. The bound has host and external tier as one."""
+    (device, host, external), paged = room, random_workload(rng, sessions=6, calls=5)
+    told = random_script(rng, paged, longest_ns=200)
+    order = rng.choice(list(Order))
+    found = hits(through(told, AT_ONCE, Sizing(order, device, host, external_pages=external)))
+    bound = Clairvoyant(told, AT_ONCE, prompt_trie(paged), device, host + external)
+    assert found <= hits(replayed(told, AT_ONCE, bound))
+
+
+def test_a_cell_says_how_much_there_is_outside() -> None:
+    """A session that goes away from its first prompt and comes back to it, on a device with room for one of them."""
+    paged = workload([Says([1, 2, 3]), Says([7, 8, 9]), Says([1, 2, 3])])
+    cell = Cell(Policy.LRU, device=1)
+    assert replay_cell(paged, cell, seed=1).hit_rate == 0
+    found = replay_cell(paged, replace(cell, external=3), seed=1)
+    assert found.external_tokens == 3 * PAGE_TOKENS
+    bound = replay_cell(paged, replace(cell, external=3, policy=Policy.CLAIRVOYANT), seed=1)
+    assert bound.hit_rate == found.hit_rate
+
+
 # the tier alone
 
 
@@ -216,6 +250,14 @@ def ask(tier: CountingTier, piece: Piece, keep: Keep | None) -> tuple[Piece, ...
     return result.landed
 
 
+def put_missing(store: MemoryStore, names: Sequence[str], keep: Keep) -> None:
+    for name in names:
+        if store.exists([name]) == [False]:
+            store.put([(name, b".")], keep)
+        elif keep is Keep.REFERENCED:
+            store.retain([name], keep)
+
+
 @given(rng=st.randoms(use_true_random=False), capacity=st.integers(1, 10))
 @settings(deadline=None)
 def test_it_holds_what_a_store_in_memory_would(rng: random.Random, capacity: int) -> None:
@@ -234,11 +276,7 @@ def test_it_holds_what_a_store_in_memory_would(rng: random.Random, capacity: int
             store.retain(names, keep)
         else:
             assert ask(tier, piece, keep) == (piece,)
-            for name in names:
-                if store.exists([name]) == [False]:
-                    store.put([(name, b".")], keep)
-                elif keep is Keep.REFERENCED:
-                    store.retain([name], keep)
+            put_missing(store, names, keep)
         everything = [(component, page_hash) for component in (FULL, MAMBA) for page_hash in HASHES]
         held = store.exists([object_name(page_hash, component) for component, page_hash in everything])
         assert [answer is Presence.HIT for answer in tier.lookup(everything)] == held
