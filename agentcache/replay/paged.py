@@ -9,14 +9,15 @@ of one token (`page_tokens` 1) takes the ids for tokens, and its pools' slots fo
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.trace import Facts, Message, Session
+from agentcache.replay.trace import LATEST_S, Facts, Message, Session
 from agentcache.waits import WaitKind
 
 PAGE_TOKENS = 64
@@ -26,6 +27,39 @@ Encode = Callable[[str], Sequence[int]]
 
 ROOT = 0
 """The id before every first page."""
+
+
+class LeftOut(StrEnum):
+    """Why a session of a trace is not in its workload."""
+
+    NO_CALLS = "no_calls"
+    LONG_PROMPT = "long_prompt"
+    LONG_LIFE = "long_life"
+    PARENT_LEFT_OUT = "parent_left_out"
+    PARENT_UNKNOWN = "parent_unknown"  # the trace has no session of that name before it
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How much of a trace was left out for one reason; `prompt_tokens` as far as they are known."""
+
+    sessions: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+
+    def and_(self, calls: Sequence[Facts]) -> "Left":
+        """With one session more."""
+        tokens = sum(call.prompt_tokens for call in calls)
+        return Left(self.sessions + 1, self.calls + len(calls), self.prompt_tokens + tokens)
+
+
+LeaveOut = Callable[[Sequence[Facts]], LeftOut | None]
+"""Whether a session with these calls is to be left out. Asked twice: of what is recorded, and of what is replayed."""
+
+
+def nobody(_: Sequence[Facts]) -> LeftOut | None:
+    """Leaves no session out."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +81,11 @@ class PagedCall:
     gap_s: float | None
     kind: WaitKind
     facts: Facts
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells it from all others of its workload."""
+        return self.session, self.turn
 
     @property
     def prompt_tokens(self) -> int:
@@ -71,7 +110,6 @@ class PagedSession:
     parent: int = -1
     after_call: int = 0
     start_s: float | None = None
-    group: str = ""
 
     @property
     def peak_pages(self) -> int:
@@ -80,7 +118,7 @@ class PagedSession:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
-    """Sessions in file order.
+    """Sessions in file order. `left_out`: what of the trace is not among them, and why.
 
     Shapes  before: int32[ids], the page before each page; `before[ROOT]` is ROOT
     """
@@ -88,6 +126,7 @@ class Workload:
     sessions: tuple[PagedSession, ...]
     before: Pages
     page_tokens: int = PAGE_TOKENS
+    left_out: Mapping[LeftOut, Left] = field(default_factory=dict)
 
     @property
     def requests(self) -> bool:
@@ -113,27 +152,68 @@ def page(
     sessions: Iterable[Session],
     encode: Encode,
     page_tokens: int = PAGE_TOKENS,
-    fits: Callable[[Sequence[PagedCall]], bool] = bool,
+    leave_out: LeaveOut = nobody,
 ) -> Workload:
-    """Cut the sessions of a trace into pages; those without calls, that do not fit, and their children are left out.
+    """Cut the sessions of a trace into pages. Without calls, or without its parent, a session is left out.
 
-    Cost  O(pages of all prompts) and the encoding of every message once
+    Errors  CacheError(BAD_TRACE): blocks that are no whole pages, times that no clock has
+    Cost    O(pages of all prompts) and the encoding of every message once
     """
     numbers = _Numbers()
     paged: list[PagedSession] = []
-    at: dict[str, int] = {"": -1}
+    left_out: dict[LeftOut, Left] = {}
+    at: dict[str, int] = {}
     for session in sessions:
-        among, index = session.among, len(paged)
-        calls = _Paging(session, encode, page_tokens, numbers).calls(index) if session.calls else ()
-        if not calls or among.parent not in at or not fits(calls):
-            continue
-        at[session.name] = index
-        paged.append(
-            PagedSession(
-                index, session.name, calls, at[among.parent], among.after_call, among.start_s, among.group
+        _check_times(session)
+        calls: tuple[PagedCall, ...] = ()
+        facts = [call.facts for call in session.calls]
+        why = _unready(session, at) or leave_out(_at_least(session, facts))
+        if not why:
+            calls = _Paging(session, encode, page_tokens, numbers).calls(len(paged))
+            facts = [call.facts for call in calls]
+            why = leave_out(facts)
+        at[session.name] = _LEFT_OUT if why else len(paged)
+        if why:
+            left_out[why] = left_out.get(why, Left()).and_(facts)
+        else:
+            among = session.among
+            parent = at[among.parent] if among.parent else -1
+            paged.append(
+                PagedSession(len(paged), session.name, calls, parent, among.after_call, among.start_s)
             )
-        )
-    return Workload(tuple(paged), np.array(numbers.before, dtype=np.int32), page_tokens)
+    return Workload(tuple(paged), np.array(numbers.before, dtype=np.int32), page_tokens, left_out)
+
+
+_LEFT_OUT = -2
+"""In place of an index: the latest session of that name has none."""
+
+
+def _unready(session: Session, at: Mapping[str, int]) -> LeftOut | None:
+    """Why a session cannot be replayed, whatever is chosen."""
+    parent = session.among.parent
+    if parent and parent not in at:
+        return LeftOut.PARENT_UNKNOWN
+    if parent and at[parent] == _LEFT_OUT:
+        return LeftOut.PARENT_LEFT_OUT
+    return None if session.calls else LeftOut.NO_CALLS
+
+
+def _at_least(session: Session, facts: Sequence[Facts]) -> Sequence[Facts]:
+    """What is known of the calls before they are cut: of a text, how much is hidden before it."""
+    if session.block_tokens or not any(call.added for call in session.calls):
+        return facts
+    return [replace(one, prompt_tokens=session.hidden.tokens) for one in facts]
+
+
+def _check_times(session: Session) -> None:
+    """Errors: BAD_TRACE for times that cannot be counted in nanoseconds."""
+    times = {"start_s": session.among.start_s}
+    for turn, call in enumerate(session.calls):
+        times |= {f"calls[{turn}].gap": call.facts.gap.seconds, f"calls[{turn}].api_s": call.facts.api_s}
+    for what, seconds in times.items():
+        if abs(seconds or 0.0) > LATEST_S:
+            said = f"{session.place}: {what} is {seconds:g} seconds, a time that no clock has"
+            raise CacheError(Kind.BAD_TRACE, f"{said}. Repair or remove it")
 
 
 @dataclass(slots=True)

@@ -1,13 +1,14 @@
 """Traces in pages: equal prefixes are equal ids, and nothing else is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.paged import ROOT, page, rendered
-from agentcache.replay.trace import Call, Facts, Hidden, Message, Place, Session
+from agentcache.replay.paged import ROOT, Left, LeftOut, page, rendered
+from agentcache.replay.trace import LATEST_S, Call, Facts, Gap, Hidden, Link, Message, Place, Session
 
 PAGE = 4
 
@@ -132,6 +133,7 @@ def test_children_are_linked_by_the_index_of_their_parent_and_empty_sessions_lef
     child = Session("child", (call,), "here", PAGE, among=Place("parent", after_call=1))
     workload = page([empty, parent, child], encode, PAGE)
     assert [session.name for session in workload.sessions] == ["parent", "child"]
+    assert workload.left_out == {LeftOut.NO_CALLS: Left(1)}
     assert workload.sessions[1].parent == 0
     assert workload.sessions[1].after_call == 1
     assert workload.calls == 2
@@ -139,10 +141,70 @@ def test_children_are_linked_by_the_index_of_their_parent_and_empty_sessions_lef
     assert workload.mean_peak_pages == 1
 
 
-def test_a_session_without_its_parent_is_left_out() -> None:
-    call = Call(0, blocks=(1,), facts=Facts(prompt_tokens=5))
-    orphan = Session("child", (call,), "here", PAGE, among=Place("absent"))
-    assert page([orphan], encode, PAGE).sessions == ()
+ONE_CALL = (Call(0, blocks=(1,), facts=Facts(prompt_tokens=5)),)
+
+
+def named(name: str, parent: str = "", tokens: int = 5) -> Session:
+    (call,) = ONE_CALL
+    calls = (replace(call, facts=Facts(prompt_tokens=tokens)),)
+    return Session(name, calls, "here", PAGE, among=Place(parent, Link.SPAWN if parent else Link.NONE))
+
+
+def too_long(calls: Sequence[Facts]) -> LeftOut | None:
+    return LeftOut.LONG_PROMPT if calls[0].prompt_tokens > 100 else None
+
+
+def test_a_session_without_its_parent_is_left_out_and_counted() -> None:
+    workload = page([named("child", "absent"), named("grandchild", "child")], encode, PAGE)
+    assert workload.sessions == ()
+    assert workload.left_out == {
+        LeftOut.PARENT_UNKNOWN: Left(1, 1, 5),
+        LeftOut.PARENT_LEFT_OUT: Left(1, 1, 5),
+    }
+
+
+def test_a_child_is_never_given_to_a_namesake_of_its_parent() -> None:
+    """Files of one directory may call their sessions alike."""
+    sessions = [named("p"), named("p", tokens=101), named("c", "p"), named("p"), named("c", "p")]
+    workload = page(sessions, encode, PAGE, too_long)
+    assert [(session.name, session.parent) for session in workload.sessions] == [
+        ("p", -1),
+        ("p", -1),
+        ("c", 1),
+    ]
+    assert workload.left_out == {
+        LeftOut.LONG_PROMPT: Left(1, 1, 101),
+        LeftOut.PARENT_LEFT_OUT: Left(1, 1, 5),
+    }
+
+
+def test_what_is_left_out_for_what_is_recorded_is_never_cut() -> None:
+    """Numbers that no machine holds in pages."""
+    endless = Facts(prompt_tokens=10**15)
+    hidden = Hidden("system", 10**15)
+    sessions = [
+        Session("length", (Call(0, facts=endless),), "here"),
+        Session("blocks", (Call(0, blocks=(1,), facts=endless),), "here", PAGE),
+        Session("text", (Call(0, (said("user", "hello"),)),), "here", hidden=hidden),
+    ]
+    left = page(sessions, encode, PAGE, too_long).left_out
+    assert left == {LeftOut.LONG_PROMPT: Left(3, 3, 2 * 10**15)}
+
+
+@pytest.mark.parametrize(
+    ("among", "facts", "what"),
+    [
+        (Place(start_s=9e13), Facts(), r"start_s is 9e\+13"),
+        (Place(), Facts(Gap(seconds=2 * LATEST_S)), r"calls\[1\].gap is 8e\+09"),
+        (Place(), Facts(api_s=1e300), r"calls\[1\].api_s is 1e\+300"),
+    ],
+)
+def test_a_time_that_no_clock_has_is_named(among: Place, facts: Facts, what: str) -> None:
+    call = Call(0, blocks=(5,), facts=facts)
+    session = Session("s", (*ONE_CALL, call), "x.jsonl, line 3", PAGE, among=among)
+    with pytest.raises(CacheError, match=rf"^bad_trace: x.jsonl, line 3: {what} seconds") as refused:
+        page([session], encode, PAGE)
+    assert refused.value.kind is Kind.BAD_TRACE
 
 
 def test_a_request_of_which_only_the_length_is_known_shares_nothing() -> None:

@@ -58,8 +58,8 @@ def test_options_of_the_other_kind_are_refused(options: dict[str, Any], named: s
     assert refused.value.kind is Kind.BAD_REQUEST
 
 
-def test_a_selection_that_leaves_nothing_says_what_to_raise() -> None:
-    with pytest.raises(CacheError, match="raise --longest-tokens") as refused:
+def test_a_selection_that_leaves_nothing_says_why() -> None:
+    with pytest.raises(CacheError, match="over --longest-tokens 1") as refused:
         replay_trace(SAMPLE, {**SMALL, "longest_h": 1e-9, "longest_tokens": 1})
     assert refused.value.kind is Kind.BAD_TRACE
 
