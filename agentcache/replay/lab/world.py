@@ -7,6 +7,7 @@ nobody else. Equal runs are equal to the last bit.
 import heapq
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -28,6 +29,8 @@ def _there(_: PagedCall) -> bool:
 @dataclass(frozen=True, slots=True)
 class Script:
     """When what happens, but for the cache: what two replays with the same seed have in common.
+
+    `closes`: a session is closed when it is over, and all below it are.
 
     Units  `starts_ns`: of the sessions without a parent, by index; `gaps_ns`: before every call, by session and turn
     """
@@ -78,6 +81,8 @@ class World:
         self._next: list[PagedCall] = []
         self._busy = False
         self._children = children(script.workload.sessions)
+        below = Counter(session.parent for session in script.workload.sessions)
+        self._unfinished = [1 + below[session.index] for session in script.workload.sessions]
         self.replayed: list[Replayed] = []
 
     def run(self) -> list[Replayed]:
@@ -96,11 +101,12 @@ class World:
                 case _Event.ENDED:
                     self._ended(call, at_ns)
             self._begin(at_ns)
+        assert len(self.replayed) == self._script.workload.calls, "a call was lost"
         return self.replayed
 
     def _arrives(self, call: PagedCall, now_ns: int) -> None:
         self._served.arrive(call, now_ns)
-        self._arrived_ns[_key(call)] = now_ns
+        self._arrived_ns[call.key] = now_ns
         self._queue.push(f"{call.session} {call.turn}", call)
 
     def _begin(self, now_ns: int) -> None:
@@ -113,8 +119,8 @@ class World:
                 return
             self._next.clear()
             first_ns = now_ns + self._machine.first_token_ns(call, found, self._script.workload.page_tokens)
-            arrived_ns = self._arrived_ns.pop(_key(call))
-            self._running[_key(call)] = _Running(call, arrived_ns, now_ns, first_ns, found)
+            arrived_ns = self._arrived_ns.pop(call.key)
+            self._running[call.key] = _Running(call, arrived_ns, now_ns, first_ns, found)
             self._busy = self._machine.queue
             self._later(first_ns, _Event.COMPUTED, call)
 
@@ -127,8 +133,8 @@ class World:
         return bool(self._next)
 
     def _look(self, call: PagedCall) -> Asked:
-        uncached = self._served.uncached(call) * self._script.workload.page_tokens
-        return Asked(call.prompt_tokens, call.prompt_tokens - uncached)
+        cached = len(call.prompt) - self._served.uncached(call)
+        return Asked(call.prompt_tokens, cached * self._script.workload.page_tokens)
 
     def _computed(self, call: PagedCall, now_ns: int) -> None:
         self._busy = False
@@ -136,7 +142,7 @@ class World:
         self._later(now_ns + self._machine.answer_ns(call), _Event.ENDED, call)
 
     def _ended(self, call: PagedCall, now_ns: int) -> None:
-        ran = self._running.pop(_key(call))
+        ran = self._running.pop(call.key)
         self._served.finish(call, now_ns)
         self.replayed.append(
             Replayed(call, ran.arrived_ns, ran.started_ns, ran.first_token_ns, now_ns, ran.found)
@@ -145,17 +151,23 @@ class World:
         again_ns = self._script.returns_ns(call, now_ns)
         if again_ns is not None:
             self._later(again_ns, _Event.ARRIVES, sessions[call.session].calls[call.turn + 1])
-        elif self._script.closes:
-            self._served.close(call.session, now_ns)
-        for child in self._children.get(_key(call), ()):
+        else:
+            self._over(call.session, now_ns)
+        for child in self._children.get(call.key, ()):
             self._later(now_ns + self._script.gaps_ns[child.index][0], _Event.ARRIVES, child.calls[0])
+
+    def _over(self, session: int, now_ns: int) -> None:
+        """A session has had its last call. It is closed after those below it, and its parent perhaps with it."""
+        while session >= 0:
+            self._unfinished[session] -= 1
+            if self._unfinished[session]:
+                return
+            if self._script.closes:
+                self._served.close(session, now_ns)
+            session = self._script.workload.sessions[session].parent
 
     def _later(self, at_ns: int, kind: _Event, call: PagedCall) -> None:
         heapq.heappush(self._events, (at_ns, kind, next(self._order), call))
-
-
-def _key(call: PagedCall) -> tuple[int, int]:
-    return call.session, call.turn
 
 
 def children(sessions: Sequence[PagedSession]) -> dict[tuple[int, int], list[PagedSession]]:

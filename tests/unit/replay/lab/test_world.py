@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from agentcache.clock import ManualClock
 from agentcache.engine.scheduler import PATIENCE, PrefillOrder
 from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine
@@ -139,3 +141,53 @@ def test_what_comes_from_a_lower_tier_takes_its_time() -> None:
     served = Scripted(found={(0, 0): Found(device=1, host=1, external=1)})
     (one,) = World(script(paged, seconds(0), [[0]]), machine, served, ManualClock()).run()
     assert one.first_token_ns == 3.5 * SECOND
+
+
+def test_a_parent_is_closed_after_the_last_below_it() -> None:
+    """A child that begins at the parent's last call, and a child of that one; a sibling is over before."""
+    paged = workload(
+        [Says([1], spare=0)],
+        [Says([2], spare=0)],
+        [Says([3], spare=0), Says([3, 4], spare=0)],
+        [Says([5], spare=0)],
+        parents={1: (0, 1), 2: (0, 1), 3: (2, 2)},
+    )
+    served = Scripted()
+    gaps = [seconds(0), seconds(1), seconds(2, 3), seconds(4)]
+    World(script(paged, seconds(0), gaps, closes=True), MACHINE, served, ManualClock()).run()
+    closed = [(session, at) for what, session, _, at in served.asked if what == "close"]
+    assert closed == [(1, 3), (3, 14), (2, 14), (0, 14)]
+
+
+def test_nothing_is_closed_where_nobody_says_so() -> None:
+    paged = workload([Says([1], spare=0)], [Says([2], spare=0)], parents={1: (0, 1)})
+    served = Scripted()
+    World(script(paged, seconds(0), [[0], [0]]), MACHINE, served, ManualClock()).run()
+    assert not any(what == "close" for what, *_ in served.asked)
+
+
+def test_tokens_that_fill_no_page_are_not_cached() -> None:
+    """With as many pages uncached, what is over a page does not count for who has the longest prefix: age does."""
+    paged = workload(
+        [Says([1] * 4, spare=0)],
+        [Says([2] * 5, spare=1)],
+        [Says([3] * 5, spare=60)],
+        [Says([4] * 5, spare=0)],
+    )
+    served = Scripted(missing={1: 5, 2: 5, 3: 4})
+    machine = Machine(prefill=PAGE_TOKENS, decode=PAGE_TOKENS, queue=True, turns=PrefillOrder.LONGEST_PREFIX)
+    World(script(paged, seconds(0, 1, 2, 3), [[0]] * 4), machine, served, ManualClock()).run()
+    assert [session for session, _ in starts(served)] == [0, 3, 1, 2]
+
+
+class Losing(Scripted):
+    """Starts nothing, even what must start."""
+
+    def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
+        return None
+
+
+def test_a_call_that_is_lost_is_no_replay() -> None:
+    paged = workload([Says([1], spare=0)])
+    with pytest.raises(AssertionError, match="a call was lost"):
+        World(script(paged, seconds(0), [[0]]), MACHINE, Losing(), ManualClock()).run()
