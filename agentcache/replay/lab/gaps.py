@@ -1,6 +1,7 @@
 """How much of the gap between LRU and the bound an order closes, with errors over seeds.
 
-Seeds are paired: every policy sees the same starts and gaps, so differences are taken seed by seed.
+Seeds are paired: every policy sees the same starts and gaps, so differences are taken seed by seed. What was replayed
+once, because nothing is drawn in it, is the same for every seed.
 """
 
 import math
@@ -19,7 +20,7 @@ CERTAIN = 2.0
 class Closed:
     """`gained` in hit rate over the baseline, `share` of the gap; each with its standard error over seeds.
 
-    None: the gap itself is within noise, or there is one seed only.
+    None: the gap itself is within noise, or there is one replay only.
     """
 
     gained: float
@@ -29,10 +30,12 @@ class Closed:
 
 
 def gap_closed(hits: Sequence[float], baseline: Sequence[float], bound: Sequence[float]) -> Closed:
-    """What an order with these hit rates, one a seed, closes of the gap from `baseline` to `bound`.
+    """What an order with these hit rates, one a seed or one for all, closes of the gap from `baseline` to `bound`.
 
     The share is a ratio of means; its error comes from the residuals of the seeds around that ratio.
     """
+    seeds = max(len(hits), len(baseline), len(bound))
+    hits, baseline, bound = (_for_all(rates, seeds) for rates in (hits, baseline, bound))
     gained = [hit - base for hit, base in zip(hits, baseline, strict=True)]
     gaps = [best - base for best, base in zip(bound, baseline, strict=True)]
     mean, gap = statistics.fmean(gained), statistics.fmean(gaps)
@@ -47,3 +50,7 @@ def gap_closed(hits: Sequence[float], baseline: Sequence[float], bound: Sequence
 def _error(values: Sequence[float]) -> float | None:
     """The standard error of the mean; None for a single value."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+
+
+def _for_all(rates: Sequence[float], seeds: int) -> Sequence[float]:
+    return [*rates] * seeds if len(rates) == 1 else rates

@@ -2,9 +2,8 @@
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cached import Tells
@@ -12,7 +11,7 @@ from agentcache.replay.lab.cells import Cell, Hints
 from agentcache.replay.lab.serving import NANOSECONDS, Machine
 from agentcache.replay.lab.world import Script
 from agentcache.replay.paged import PagedCall, PagedSession, Workload
-from agentcache.waits import SHORTEST_S, Told, WaitKind
+from agentcache.waits import SHORTEST_S, Told, WaitKind, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,29 @@ DRAWN: Mapping[WaitKind, Lognormal] = {
 }
 """Gaps that a trace does not tell: a tool's and a person's, as tau-bench is replayed elsewhere."""
 
+LIVE, LIVE_QUEUED = 40.0, 20.0
+"""How many sessions live on the average where nobody says how many."""
 
-KINDS: Mapping[str, WaitKind] = {"tool_calls": WaitKind.TOOL, "stop": WaitKind.HUMAN}
-"""Whom a session waits for, by how its answer finished."""
+
+def usual_live(workload: Workload, machine: Machine, asked: float | None = None) -> float:
+    """`Cell.live` for a workload: as asked; or as recorded (0) where it is a stream of single requests."""
+    if asked is not None:
+        return asked
+    usual = LIVE_QUEUED if machine.queue else LIVE
+    return 0.0 if workload.requests else usual
+
+
+def seeds_for(workload: Workload, cell: Cell, seeds: Sequence[int]) -> Sequence[int]:
+    """Those of the seeds that make a difference: the first alone where nothing is drawn in this cell."""
+    noisy = cell.policy.order and cell.hints is Hints.NOISY
+    drawn = cell.live > 0 or noisy or None in (call.gap_s for call in _with_gaps(workload))
+    return seeds if drawn else seeds[:1]
+
+
+def _with_gaps(workload: Workload) -> Iterator[PagedCall]:
+    """The calls that something comes before."""
+    for session in workload.sessions:
+        yield from session.calls if session.parent >= 0 else session.calls[1:]
 
 
 def draw_script(workload: Workload, cell: Cell, seed: int) -> Script:
@@ -68,16 +87,15 @@ def _recorded_ns(roots: Sequence[PagedSession]) -> dict[int, int]:
 
 def draw_tells(script: Script, cell: Cell, seed: int) -> Tells:
     """What is told at the end of each call: whom the session waits for, and how long by the cell's hints."""
-    chance = random.Random(seed)
+    chance = random.Random(f"hints {seed}")  # other numbers than those that made the gaps
     noise = [[chance.gauss(0.0, cell.sigma) for _ in gaps] for gaps in script.gaps_ns]
     sessions = script.workload.sessions
 
     def tells(call: PagedCall) -> Told:
         calls = sessions[call.session].calls
-        if call.turn + 1 == len(calls):
-            return Told(_kind_at_the_end(calls))
-        kind = calls[call.turn + 1].kind
-        if cell.hints is Hints.NONE or kind is WaitKind.HUMAN:
+        kind = _kind_after(calls, call.turn)
+        tool = call.turn + 1 < len(calls) and calls[call.turn + 1].kind is WaitKind.TOOL
+        if cell.hints is Hints.NONE or not tool:
             return Told(kind)
         gap_s = max(SHORTEST_S, script.gaps_ns[call.session][call.turn + 1] / NANOSECONDS)
         off = noise[call.session][call.turn + 1] if cell.hints is Hints.NOISY else 0.0
@@ -86,11 +104,15 @@ def draw_tells(script: Script, cell: Cell, seed: int) -> Tells:
     return tells
 
 
-def _kind_at_the_end(calls: Sequence[PagedCall]) -> WaitKind:
-    """Whom a session seems to wait for after its last call: as after the others that finished like it."""
-    last = calls[-1].facts.finish
-    alike = [after.kind for before, after in pairwise(calls) if before.facts.finish == last]
-    return alike[-1] if alike else KINDS.get(last, WaitKind.UNKNOWN)
+def _kind_after(calls: Sequence[PagedCall], turn: int) -> WaitKind:
+    """Whom a session waits for, as a worker knows: by how the answer ended.
+
+    Where a trace does not say that it is the wait that follows, and after the last call the one before it.
+    """
+    if finish := calls[turn].facts.finish:
+        return kind_of(finish)
+    wait = min(turn + 1, len(calls) - 1)
+    return calls[wait].kind if wait else WaitKind.UNKNOWN
 
 
 def _gap_ns(call: PagedCall, chance: random.Random) -> int:

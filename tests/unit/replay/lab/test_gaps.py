@@ -50,3 +50,9 @@ def test_one_seed_has_no_error() -> None:
     closed = gap_closed([0.6], [0.5], [0.7])
     assert (closed.gained_error, closed.share_error) == (None, None)
     assert closed.share == pytest.approx(0.5)
+
+
+def test_what_was_replayed_once_is_the_same_for_every_seed() -> None:
+    once = gap_closed([0.55, 0.65], [0.5], [0.7])
+    assert once == gap_closed([0.55, 0.65], [0.5, 0.5], [0.7, 0.7])
+    assert once.share_error is not None

@@ -3,17 +3,17 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean, stdev
+from statistics import correlation, fmean, stdev
 
 import pytest
 
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Hints, Policy
-from agentcache.replay.lab.scripts import draw_script, draw_tells
+from agentcache.replay.lab.scripts import LIVE, LIVE_QUEUED, draw_script, draw_tells, seeds_for, usual_live
 from agentcache.replay.lab.serving import NANOSECONDS, Machine
 from agentcache.replay.paged import PAGE_TOKENS, Workload, page
 from agentcache.replay.trace import Call, Facts, Gap, Place, Session
-from agentcache.waits import WaitKind
+from agentcache.waits import SHORTEST_S, WaitKind
 
 CELL = Cell(Policy.ERT, 4, live=2, machine=Machine(decode=1.0))
 
@@ -74,13 +74,36 @@ def test_gaps_that_nobody_recorded_are_drawn_by_whom_the_session_waits_for() -> 
     assert 14 < drawn["human"] < 28
 
 
-def test_a_call_tells_whom_it_waits_for_and_hints_tell_how_long_tools_take() -> None:
-    calls = BUSY.sessions[0].calls
-    for hints, tool_s in ((Hints.NONE, None), (Hints.EXACT, 30.0)):
-        cell = replace(CELL, hints=hints)
-        tells = draw_tells(draw_script(BUSY, cell, 1), cell, 1)
-        assert (tells(calls[0]).kind, tells(calls[0]).gap_s) == (WaitKind.TOOL, tool_s)
-        assert (tells(calls[1]).kind, tells(calls[1]).gap_s) == (WaitKind.HUMAN, None)
+def told(workload: Workload, hints: Hints = Hints.NONE) -> list[tuple[WaitKind, float | None]]:
+    """What is told at the end of each call of the first session."""
+    cell = replace(CELL, hints=hints)
+    tells = draw_tells(draw_script(workload, cell, 1), cell, 1)
+    return [(said.kind, said.gap_s) for said in map(tells, workload.sessions[0].calls)]
+
+
+ALL_KINDS = ((WaitKind.UNKNOWN, 5.0), (WaitKind.TOOL, 30.0), (WaitKind.HUMAN, 60.0), (WaitKind.UNKNOWN, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("finish", "kind"),
+    [("tool_calls", WaitKind.TOOL), ("stop", WaitKind.HUMAN), ("length", WaitKind.UNKNOWN)],
+)
+def test_a_worker_knows_whom_a_session_waits_for_by_how_its_answer_ended(finish: str, kind: WaitKind) -> None:
+    """Neither the wait that follows says so, nor that none follows."""
+    assert told(paged(session("s", *ALL_KINDS, finish=finish))) == [(kind, None)] * len(ALL_KINDS)
+
+
+def test_where_a_trace_does_not_say_how_answers_ended_it_is_the_wait_that_follows() -> None:
+    """After the last call the one before it: it gives nothing away."""
+    kinds = [kind for kind, _ in told(paged(session("s", *ALL_KINDS, finish="")))]
+    assert kinds == [WaitKind.TOOL, WaitKind.HUMAN, WaitKind.UNKNOWN, WaitKind.UNKNOWN]
+    assert told(paged(session("s", (WaitKind.TOOL, 1.0), finish=""))) == [(WaitKind.UNKNOWN, None)]
+
+
+@pytest.mark.parametrize("finish", ["", "stop", "tool_calls"])
+def test_hints_tell_how_long_tools_take_and_of_nothing_else(finish: str) -> None:
+    hints = [gap_s for _, gap_s in told(paged(session("s", *ALL_KINDS, finish=finish)), Hints.EXACT)]
+    assert hints == [30.0, None, None, None]
 
 
 def test_noisy_hints_are_off_by_their_sigma() -> None:
@@ -93,21 +116,21 @@ def test_noisy_hints_are_off_by_their_sigma() -> None:
     assert any(before != after for before, after in pairwise(off))
 
 
-@pytest.mark.parametrize(
-    ("gaps", "finish", "kind"),
-    [
-        ([(WaitKind.UNKNOWN, 1.0), (WaitKind.TOOL, 1.0), (WaitKind.TOOL, 1.0)], "stop", WaitKind.TOOL),
-        ([(WaitKind.UNKNOWN, 1.0)], "stop", WaitKind.HUMAN),
-        ([(WaitKind.UNKNOWN, 1.0)], "tool_calls", WaitKind.TOOL),
-        ([(WaitKind.UNKNOWN, 1.0)], "length", WaitKind.UNKNOWN),
-    ],
-)
-def test_the_last_call_gives_nothing_away(
-    gaps: list[tuple[WaitKind, float | None]], finish: str, kind: WaitKind
-) -> None:
-    workload = paged(session("s", *gaps, finish=finish))
-    tells = draw_tells(draw_script(workload, CELL, 1), CELL, 1)
-    assert tells(workload.sessions[0].calls[-1]).kind is kind
+def test_the_noise_of_hints_says_nothing_of_gaps_that_were_drawn() -> None:
+    calls = 2_000
+    tools = paged(session("t", *[(WaitKind.TOOL, None)] * calls))
+    cell = replace(CELL, hints=Hints.NOISY)
+    script = draw_script(tools, cell, 1)
+    gaps_s = [max(SHORTEST_S, gap / NANOSECONDS) for gap in script.gaps_ns[0][1:]]
+    tells = draw_tells(script, cell, 1)
+    off = [
+        math.log((tells(call).gap_s or 0) / gap_s)
+        for call, gap_s in zip(tools.sessions[0].calls, gaps_s, strict=False)
+    ]
+    logs = [math.log(gap_s) for gap_s in gaps_s]
+    for shift in range(20):
+        assert abs(correlation(off[shift:], logs[: len(logs) - shift])) < 0.12
+        assert abs(correlation(logs[shift:], off[: len(off) - shift])) < 0.12
 
 
 def test_sessions_may_begin_as_recorded() -> None:
@@ -123,3 +146,51 @@ def test_starts_that_were_not_recorded_must_be_drawn() -> None:
     with pytest.raises(CacheError, match="how many are live") as refused:
         draw_script(BUSY, replace(CELL, live=0), 1)
     assert refused.value.kind is Kind.BAD_REQUEST
+
+
+def starting(*gaps: tuple[WaitKind, float | None]) -> Workload:
+    """A session whose start is recorded, with these gaps."""
+    return paged(replace(session("s", *gaps), among=Place(start_s=5.0)))
+
+
+RECORDED, HALF_KNOWN = (
+    starting((WaitKind.UNKNOWN, None), (WaitKind.TOOL, 3.0)),
+    starting((WaitKind.UNKNOWN, None), (WaitKind.TOOL, None)),
+)
+SEEDS = range(1, 4)
+
+
+@pytest.mark.parametrize(
+    ("workload", "change", "seeds"),
+    [
+        (RECORDED, {"live": 0}, 1),
+        (RECORDED, {"live": 3}, 3),
+        (RECORDED, {"live": 0, "hints": Hints.EXACT}, 1),
+        (RECORDED, {"live": 0, "hints": Hints.NOISY}, 3),
+        (RECORDED, {"live": 0, "hints": Hints.NOISY, "policy": Policy.CLAIRVOYANT}, 1),
+        (HALF_KNOWN, {"live": 0}, 3),
+        (starting((WaitKind.UNKNOWN, None)), {"live": 0}, 1),
+    ],
+)
+def test_a_replay_is_repeated_where_something_is_drawn(
+    workload: Workload, change: dict[str, object], seeds: int
+) -> None:
+    cell = replace(CELL, **change)  # type: ignore[arg-type]
+    assert len(seeds_for(workload, cell, SEEDS)) == seeds
+    scripts = [draw_script(workload, cell, seed) for seed in SEEDS]
+    if seeds == 1:
+        assert scripts[0] == scripts[1] == scripts[2]
+
+
+def test_a_childs_beginning_may_be_what_is_drawn() -> None:
+    parent = replace(session("p", (WaitKind.UNKNOWN, None)), among=Place(start_s=1.0))
+    child = session("c", (WaitKind.UNKNOWN, None), parent="p")
+    assert len(seeds_for(paged(parent, child), replace(CELL, live=0), SEEDS)) == 3
+
+
+def test_streams_of_single_requests_begin_as_recorded_and_others_as_many_as_usual() -> None:
+    stream, agents = starting((WaitKind.UNKNOWN, None)), RECORDED
+    queued = Machine(queue=True)
+    assert (usual_live(stream, CELL.machine), usual_live(stream, queued)) == (0.0, 0.0)
+    assert (usual_live(agents, CELL.machine), usual_live(agents, queued)) == (LIVE, LIVE_QUEUED)
+    assert (usual_live(stream, queued, 7.0), usual_live(agents, queued, 0.0)) == (7.0, 0.0)
