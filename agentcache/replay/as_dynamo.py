@@ -1,7 +1,8 @@
 """A trace as Dynamo's `agentic_mooncake` version 2, from documentation: see `formats/dynamo.py`.
 
 A session and its sub-agents are one play, in which block ids have a meaning of their own: what sessions share is lost.
-So are text, whom a call waits for, and waits that are not known (they are told as 0).
+So are text, whom a call waits for, and waits that are not known (they are told as 0). The form knows no forks: they are
+told as spawned, with the ids of what they have of their parent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,10 +11,7 @@ from typing import Any
 
 from agentcache.replay.formats.dynamo import SCHEMA, VERSION
 from agentcache.replay.paged import PagedCall, PagedSession, page
-from agentcache.replay.trace import Session
-
-CHARACTERS_PER_TOKEN = 4
-"""What a token of a text is taken for: no tokenizer is asked."""
+from agentcache.replay.trace import CHARACTERS_PER_TOKEN, Session
 
 
 def dynamo_lines(sessions: Iterable[Session]) -> Iterator[Any]:
@@ -41,7 +39,7 @@ def _digest(sessions: Iterable[PagedSession]) -> str:
 
 
 def _as_tokens(text: str) -> Sequence[int]:
-    """Numbers of pieces of text, equal for equal pieces only."""
+    """Numbers of pieces of text, equal for equal pieces only: no tokenizer is asked."""
     pieces = (text[at : at + CHARACTERS_PER_TOKEN] for at in range(0, len(text), CHARACTERS_PER_TOKEN))
     return [int.from_bytes(piece.encode("utf-8", "surrogatepass"), "big") for piece in pieces]
 

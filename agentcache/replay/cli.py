@@ -9,7 +9,7 @@ import json
 import secrets
 import signal
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -21,6 +21,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import WorkerClient, worker_client
 from agentcache.replay.compare import Comparison, compare
 from agentcache.replay.demo import DemoPlan, run_demo
+from agentcache.replay.families import Kinship
 from agentcache.replay.lab.command import LabOptions, replay_in_lab
 from agentcache.replay.pacing import Pace
 from agentcache.replay.progress import steps
@@ -122,23 +123,28 @@ def demo(trace: Path | None, **options: Unpack[DemoOptions]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is replayed and how; see `ReplayOptions`."""
+    """What is replayed and how; see `ReplayOptions`. `kin` is known once it was `asked`."""
 
     trace: Trace
     limits: Limits
     compare_cold: int
     scale: int
     pace: Pace
+    kin: Kinship = field(default_factory=Kinship)
 
     def sessions(self) -> Iterator[Session]:
-        return sendable(self.trace.sessions())
+        """Those that are sent, sub-agents behind their parents."""
+        return self.kin.together(self._chosen())
+
+    def _chosen(self) -> Iterator[Session]:
+        return islice(sendable(self.trace.sessions()), self.limits.sessions)
 
     def asked(self) -> Asked:
         """What the replay will send. Reads all of it, so a broken trace fails before the start."""
-        chosen = islice(self.sessions(), self.limits.sessions)
         asked = Asked(scale=self.scale, speed=self.pace.speed)
-        for session in chosen:
+        for session in self._chosen():
             asked.add(session, min(len(session.calls), self.limits.turns))
+            self.kin.add(session)
         if self.scale and not asked.block_tokens:
             message = f"--scale is for traces that are told in blocks; {self.trace.path} tells its text"
             raise CacheError(Kind.BAD_REQUEST, message)

@@ -13,11 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agentcache.replay.readers import READERS, open_trace
-from agentcache.replay.trace import Call, Link, Message, Session
+from agentcache.replay.trace import CHARACTERS_PER_TOKEN, Call, Link, Message, Session
 from agentcache.waits import WaitKind
-
-CHARACTERS_PER_TOKEN = 4
-"""What a token is taken for where a trace does not count them."""
 
 
 @dataclass(frozen=True, slots=True)

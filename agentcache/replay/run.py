@@ -3,11 +3,12 @@
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from agentcache.replay.client import Ask, Prompt, WorkerClient
+from agentcache.replay.families import Family, Member, families
 from agentcache.replay.outcome import Answer, Outcome, Refused
 from agentcache.replay.pacing import AT_ONCE, Pace
 from agentcache.replay.spelling import TEXT_ONLY, Spelling
@@ -99,51 +100,6 @@ async def play(
     finally:
         await _ended(tasks)
     return [player.played[ordinal] for ordinal in sorted(player.played)]
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A session and its number in the trace, with its prompts."""
-
-    ordinal: int
-    session: Session
-    prompts: Iterator[Prompt]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A session and those that follow it in the trace and have their parent among these."""
-
-    members: list[Member]
-
-    @property
-    def first(self) -> Member:
-        return self.members[0]
-
-    def begun_by(self, parent: Member, turns: int) -> dict[int, list[Member]]:
-        """Whom a session of so many turns begins, by the number of turns that have ended then.
-
-        At least one: before its first a parent is not known to the worker.
-        """
-        begin: dict[int, list[Member]] = {}
-        for member in self.members:
-            among = member.session.among
-            if among.parent == parent.session.name and member is not parent:
-                begin.setdefault(min(max(among.after_call, 1), turns), []).append(member)
-        return begin
-
-
-def families(sessions: Iterable[Session], spelling: Spelling) -> Iterator[Family]:
-    """The sessions of a trace with their sub-agents; spelled in the order of the trace, whoever takes them."""
-    members: list[Member] = []
-    for ordinal, session in enumerate(sessions):
-        names = {member.session.name for member in members}
-        if members and not (session.among.parent and session.among.parent in names):
-            yield Family(members)
-            members = []
-        members.append(Member(ordinal, session, spelling.prompts(session)))
-    if members:
-        yield Family(members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ TEXT_ONLY = Spelling()
 def sendable(sessions: Iterable[Session]) -> Iterator[Session]:
     """The sessions, of a trace that a worker can be sent. Errors: BAD_TRACE for one of which only lengths are known."""
     for session in sessions:
-        if not session.block_tokens and not all(call.keep + len(call.added) for call in session.calls):
+        if not (session.block_tokens or session.has_text):
             said = f"{session.place} tells neither text nor blocks, so nothing can be sent to a worker"
             raise CacheError(Kind.BAD_TRACE, f"{said}; `agentcache trace inspect` says what is in it")
         yield session

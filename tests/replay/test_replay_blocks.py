@@ -232,6 +232,36 @@ def test_a_recorded_trace_is_replayed_whole(capsys: pytest.CaptureFixture[str], 
     assert "speed" not in report
 
 
+def test_sub_agents_that_are_told_behind_others_begin_below_their_parents(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, counting: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dynamo's rows are in the order of time."""
+    header = {
+        "schema": "dynamo.agentic_mooncake",
+        "version": 2,
+        "block_size": BLOCK,
+        "hash_id_scope": "local",
+    }
+
+    def row(name: str, *after: str) -> dict[str, Any]:
+        waits = [{"request_id": one, "trigger": "completion", "delay_ms": 0} for one in after]
+        said = {"request_id": name, "session_id": name, "play_id": "p", "hash_ids": [7, 8]}
+        return {**said, "input_length": 2 * BLOCK, "not_before_ms": 0, "dependencies": waits}
+
+    path = written(tmp_path, "t.jsonl", header, row("a"), row("b"), row("c", "a"), row("d", "b"))
+    ask, sent = WorkerClient.ask, []
+
+    async def watched(client: WorkerClient, one: Ask) -> Outcome:
+        sent.append((_named(one.session), _named(one.parent)))
+        return await ask(client, one)
+
+    monkeypatch.setattr(WorkerClient, "ask", watched)
+    assert replay(path, counting.url, **options(concurrency=1)) == 0
+    assert sent == [("a", "nobody"), ("c", "a"), ("b", "nobody"), ("d", "b")]
+    report = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in report["sessions"]] == ["a", "c", "b", "d"]
+
+
 def test_prompts_over_the_context_are_passed_over_or_scaled(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, counting: Served
 ) -> None:
