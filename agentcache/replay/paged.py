@@ -121,12 +121,14 @@ class Workload:
     """Sessions in file order. `left_out`: what of the trace is not among them, and why.
 
     Shapes  before: int32[ids], the page before each page; `before[ROOT]` is ROOT
+            content: int32[ids], what a page says, where several do not share pages that say the same; else empty
     """
 
     sessions: tuple[PagedSession, ...]
     before: Pages
     page_tokens: int = PAGE_TOKENS
     left_out: Mapping[LeftOut, Left] = field(default_factory=dict)
+    content: Pages = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
     @property
     def requests(self) -> bool:

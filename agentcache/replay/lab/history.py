@@ -99,11 +99,15 @@ class History:
         self.ever = Ever(workload, parts)
         self._user = np.full(len(workload.before), NOBODY, dtype=np.int32)  # the last session that had a page
         self._closed: set[int] = set()
+        self._content = workload.content
+        self._said = np.zeros(len(workload.content) and int(workload.content.max()) + 1, dtype=np.bool_)
 
     def kept(self, session: int, path: Pages, boundaries: Iterable[int] = ()) -> None:
         """A call of this session has put, or found, these leading pages of its path into the cache."""
         self.ever.keep(path, boundaries)
         self._user[path] = session
+        if len(self._content):
+            self._said[self._content[path]] = True
 
     def found_no_room(self, pages: Pages) -> None:
         """These were computed, and are not in the cache."""
@@ -121,9 +125,12 @@ class History:
         if cut and cut.reason and cut.reason in CUTS and hit < full - full % grid:
             never, evicted = CUTS[cut.reason]
             return evicted if self.ever.deepest(call.prompt[:full]) > hit else never
-        user = int(self._user[call.prompt[full if full < call.reusable else hit]])
+        page = int(call.prompt[full if full < call.reusable else hit])
+        user = int(self._user[page])
         if user == NO_ROOM:
             return Why.NO_ROOM
+        if user == NOBODY and len(self._content) and self._said[self._content[page]]:
+            return Why.NAMESPACE
         if user == NOBODY:
             return Why.NEVER_STORED if call.extends else Why.PREFIX_CHANGED
         return Why.CLOSED if user in self._closed else Why.EVICTED

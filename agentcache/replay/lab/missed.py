@@ -12,7 +12,7 @@ from rich.text import Text
 from agentcache.replay.lab.serving import Replayed, Why
 from agentcache.replay.paged import PagedCall, Workload
 
-NEW = (Why.NOTHING, Why.NEVER_STORED, Why.PREFIX_CHANGED)
+NEW = (Why.NOTHING, Why.NEVER_STORED, Why.NAMESPACE, Why.PREFIX_CHANGED)
 """What was behind the hit had not been computed before, or was not asked for."""
 
 
@@ -46,12 +46,7 @@ def missed(workload: Workload, replayed: Sequence[Replayed]) -> list[SessionMiss
     return sorted(found, key=lambda one: (-one.again_tokens, one.session))
 
 
-def worst(workload: Workload, replayed: Sequence[Replayed], count: int = 10) -> list[SessionMisses]:
-    """The first so many of them."""
-    return missed(workload, replayed)[:count]
-
-
-def missed_table(sessions: Sequence[SessionMisses], where: str = "") -> Table:
+def missed_table(sessions: Sequence[SessionMisses], where: str) -> Table:
     """These sessions; `where` they were replayed."""
     table = Table(title=f"sessions that computed most again: {where}", title_justify="left")
     table.add_column("session")
@@ -68,9 +63,11 @@ def changed_at(workload: Workload, call: PagedCall) -> int | None:
     """The token from which on a prompt differs from the path before it, by whole pages; None: it goes on from it."""
     if call.extends:
         return None
-    before = workload.sessions[call.session].calls[call.turn - 1].prompt
-    length = min(len(before), len(call.prompt))
-    differ = np.flatnonzero(before[:length] != call.prompt[:length])
+    before, prompt = workload.sessions[call.session].calls[call.turn - 1].prompt, call.prompt
+    if len(workload.content):
+        before, prompt = workload.content[before], workload.content[prompt]
+    length = min(len(before), len(prompt))
+    differ = np.flatnonzero(before[:length] != prompt[:length])
     return int(differ[0] if len(differ) else length) * workload.page_tokens
 
 

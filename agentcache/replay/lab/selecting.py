@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agentcache.errors import CacheError, Kind
+from agentcache.replay.lab.namespaces import apart
 from agentcache.replay.paged import Encode, LeftOut, Workload, page
 from agentcache.replay.trace import Facts, Session
 
@@ -23,11 +24,11 @@ class Selection:
     sessions: int | None = None
 
     def page(self, sessions: Iterable[Session], encode: Encode, name: str = "this trace") -> Workload:
-        """Those that fit, of the first so many; no more are read. `name` is the trace's, for the error.
+        """Those that fit, of the first so many; no more are read. Models share nothing. `name` is for the error.
 
         Errors  CacheError(BAD_TRACE) also where none is left
         """
-        workload = page(self._first(sessions), encode, leave_out=self._why)
+        workload = apart(page(self._first(sessions), encode, leave_out=self._why))
         if not workload.sessions:
             said = self.left_out(workload) or "it has none"
             raise CacheError(Kind.BAD_TRACE, f"no session of {name} can be replayed: {said}")

@@ -57,6 +57,7 @@ class Why(StrEnum):
     WINDOW_GAP = "window_gap"  # FULL goes on, and a window was never whole at a boundary further on
     WINDOW_EVICTED = "window_evicted"  # FULL goes on, pages of the window at such a boundary are gone
     NO_ROOM = "no_room"  # was computed, and did not fit beside what was running
+    NAMESPACE = "namespace"  # another model has it
     PREFIX_CHANGED = "prefix_changed"  # the prompt left the path of the one before it here
 
 
