@@ -10,11 +10,11 @@ from rich.console import Console
 from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.demo_result import DemoResult, Size
-from agentcache.replay.launch import WORKERS, launched_house, place_of
+from agentcache.replay.launch import WORKERS, launched_house, site_of
 from agentcache.replay.passes import Identity, Together, concurrent_pass, identity_pass, require_reuse
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import Trace
-from agentcache.replay.references import Place
+from agentcache.replay.references import Site
 from agentcache.replay.run import Limits, Mode
 from agentcache.replay.sample import SAMPLE
 from agentcache.replay.trace import Session
@@ -48,28 +48,28 @@ async def run_demo(plan: DemoPlan, console: Console, clock: Clock) -> DemoResult
         f"(logs: {plan.out.parent}/demo-*.log)",
         soft_wrap=True,
     )
-    async with launched_house(plan.model, plan.out.parent) as house, place_of(house, clock) as place:
+    async with launched_house(plan.model, plan.out.parent) as house, site_of(house, clock) as site:
         console.print(f"Ready at {house.router.url} after {(clock.now_ns() - begun_ns) / 1e9:.0f} s")
-        identity, together = await _passes(plan, sessions, place, console, clock)
+        identity, together = await _passes(plan, sessions, site, console, clock)
     seconds = (clock.now_ns() - begun_ns) / 1e9
-    result = DemoResult(place.front.model, size, identity, together, seconds)
+    result = DemoResult(site.front.model, size, identity, together, seconds)
     plan.out.parent.mkdir(parents=True, exist_ok=True)
     plan.out.write_text(json.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
     return result
 
 
 async def _passes(
-    plan: DemoPlan, sessions: list[Session], place: Place, console: Console, clock: Clock
+    plan: DemoPlan, sessions: list[Session], site: Site, console: Console, clock: Clock
 ) -> tuple[Identity, Together]:
-    await place.front.connect()
-    require_reuse(place.front)
+    await site.front.connect()
+    require_reuse(site.front)
     turns = sum(min(len(session.calls), plan.limits.turns) for session in sessions)
     with steps("cache off and on, one request at a time", turns, console, clock) as shown:
         one_by_one = Mode(f"{plan.run}-a", digest=True)
-        identity = await identity_pass(place, sessions, plan.limits, one_by_one, shown.advance)
+        identity = await identity_pass(site, sessions, plan.limits, one_by_one, shown.advance)
     with steps("cache on, all sessions at once", turns, console, clock) as shown:
         at_once = Mode(f"{plan.run}-b", digest=True, keep_open=True)
-        together = await concurrent_pass(place, sessions, plan.limits, at_once, shown.advance)
+        together = await concurrent_pass(site, sessions, plan.limits, at_once, shown.advance)
     return identity, together
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import WorkerClient, worker_client
-from agentcache.replay.references import Place
+from agentcache.replay.references import Site
 from agentcache.store.connect import join_home
 from agentcache.wire import TagSigner
 
@@ -104,7 +104,7 @@ async def launched_house(model: str, logs: Path) -> AsyncIterator[House]:
 
 
 @asynccontextmanager
-async def place_of(house: House, clock: Clock) -> AsyncIterator[Place]:
+async def site_of(house: House, clock: Clock) -> AsyncIterator[Site]:
     """Clients of a house, once it is ready."""
     async with AsyncExitStack() as clients:
         front = await clients.enter_async_context(worker_client(house.router.url, clock))
@@ -113,7 +113,7 @@ async def place_of(house: House, clock: Clock) -> AsyncIterator[Place]:
             await clients.enter_async_context(worker_client(one.url, clock, bearer=house.bearer(one.url)))
             for one in house.workers
         ]
-        yield Place(front, tuple(workers))
+        yield Site(front, tuple(workers))
 
 
 async def _launch(ending: AsyncExitStack, what: str, arguments: tuple[str, ...], log: Path) -> Launched:

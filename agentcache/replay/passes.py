@@ -8,7 +8,7 @@ from agentcache.engine.capability import ReuseClass
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import Ask, WorkerClient
 from agentcache.replay.outcome import Outcome, Refused
-from agentcache.replay.references import Place, References, read_references
+from agentcache.replay.references import References, Site, read_references
 from agentcache.replay.run import Limits, Mode, OnTurn, Played, play
 from agentcache.replay.trace import Session
 
@@ -43,7 +43,7 @@ def require_reuse(client: WorkerClient) -> None:
 
 
 async def identity_pass(
-    place: Place, sessions: Sequence[Session], limits: Limits, mode: Mode, on_turn: OnTurn
+    site: Site, sessions: Sequence[Session], limits: Limits, mode: Mode, on_turn: OnTurn
 ) -> Identity:
     """One request at a time. Each turn runs with the cache off and then on, so both see the same machine.
 
@@ -57,27 +57,27 @@ async def identity_pass(
         off: list[Outcome] = []
         on: list[Outcome] = []
         for messages in islice(session.prompts(), limits.turns):
-            off.append(await place.front.ask(Ask(messages, limits.max_tokens, reuse=False, digest=True)))
-            on.append(await place.front.ask(Ask(messages, limits.max_tokens, session_id, digest=True)))
+            off.append(await site.front.ask(Ask(messages, limits.max_tokens, reuse=False, digest=True)))
+            on.append(await site.front.ask(Ask(messages, limits.max_tokens, session_id, digest=True)))
             on_turn(on[-1])
             if isinstance(on[-1], Refused) and not on[-1].skipped:
                 break
         cold.append(Played(session.name, "", tuple(off), len(session.calls)))
         warm.append(Played(session.name, session_id, tuple(on), len(session.calls)))
-        await place.front.close_session(session_id)
-        left += (await read_references(place)).left
+        await site.front.close_session(session_id)
+        left += (await read_references(site)).left
     return Identity(cold, warm, left)
 
 
 async def concurrent_pass(
-    place: Place, sessions: Sequence[Session], limits: Limits, mode: Mode, on_turn: OnTurn
+    site: Site, sessions: Sequence[Session], limits: Limits, mode: Mode, on_turn: OnTurn
 ) -> Together:
     """All sessions at once from an empty cache, then closed one by one; each close is checked at the workers."""
-    await place.flush()
-    played = await play(place.front, sessions, limits, mode, on_turn)
-    while_open = await read_references(place)
+    await site.flush()
+    played = await play(site.front, sessions, limits, mode, on_turn)
+    while_open = await read_references(site)
     still_open = 0
     for one in played:
-        await place.front.close_session(one.session)
-        still_open += one.session in (await read_references(place)).sessions
-    return Together(played, while_open, still_open + (await read_references(place)).left)
+        await site.front.close_session(one.session)
+        still_open += one.session in (await read_references(site)).sessions
+    return Together(played, while_open, still_open + (await read_references(site)).left)

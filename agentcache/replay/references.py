@@ -8,7 +8,7 @@ from agentcache.replay.client import WorkerClient
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Site:
     """Where a replay runs: the address that it asks, and the workers that answer (for a worker alone: itself)."""
 
     front: WorkerClient
@@ -39,12 +39,12 @@ class References:
         return len(self.sessions) + self.markers + self.slots + self.leases
 
 
-async def read_references(place: Place) -> References:
+async def read_references(site: Site) -> References:
     """Ask now, the front and every worker."""
-    names = set(await _names(place.front))
+    names = set(await _names(site.front))
     markers = slots = leases = 0
     by_worker: list[int] = []
-    for worker in place.workers:
+    for worker in site.workers:
         said = await worker.sessions()
         here = {str(session["session_id"]) for session in said["data"]}
         names |= here

@@ -11,7 +11,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import worker_client
 from agentcache.replay.outcome import Answer, Outcome, Refused
 from agentcache.replay.readers import open_trace
-from agentcache.replay.references import Place, read_references
+from agentcache.replay.references import Site, read_references
 from agentcache.replay.run import Limits, Mode, play
 from agentcache.replay.trace import Call, Link, Session
 from agentcache.replay.trace import Place as Below
@@ -35,7 +35,7 @@ async def test_a_trace_that_breaks_midway_closes_the_sessions_begun(trace: Path,
         await client.connect()
         with pytest.raises(CacheError, match="line 3"):
             await play(client, broken(), Limits(max_tokens=2, at_once=3), Mode("broken"), unheard)
-        assert (await read_references(Place(client, (client,)))).left == 0
+        assert (await read_references(Site(client, (client,)))).left == 0
 
 
 async def test_one_more_session_is_read_than_run_at_once(trace: Path, served: Served) -> None:
@@ -62,7 +62,7 @@ async def test_references_are_seen_while_sessions_are_open_and_gone_once_closed(
         await client.connect()
         mode = Mode("held", keep_open=True)
         played = await play(client, open_trace(trace).sessions(), Limits(max_tokens=2), mode, unheard)
-        held = await read_references(Place(client, (client,)))
+        held = await read_references(Site(client, (client,)))
         assert held.sessions == {one.session for one in played}
         assert held.markers == len(played)
         assert held.slots > 0
@@ -70,7 +70,7 @@ async def test_references_are_seen_while_sessions_are_open_and_gone_once_closed(
         for one in played:
             await client.close_session(one.session)
             await client.close_session(one.session)
-        assert (await read_references(Place(client, (client,)))).left == 0
+        assert (await read_references(Site(client, (client,)))).left == 0
 
 
 async def test_a_cold_run_finds_nothing_and_leaves_nothing(trace: Path, served: Served) -> None:
