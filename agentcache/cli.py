@@ -14,11 +14,10 @@ import click
 
 from agentcache.command_line import HELP, resolve_said, run_command, settings_options
 from agentcache.config import WORKER, Settings, without_password
+from agentcache.replay.flags import COUNT, FRACTION, lab_flags
 from agentcache.router.settings import ROUTER, RouterSettings
 
-POSITIVE = click.IntRange(min=1)
 NATURAL = click.IntRange(min=0)
-FRACTION = click.FloatRange(min=0, min_open=True)
 PORT = click.IntRange(0, 65535)
 
 
@@ -68,42 +67,17 @@ def router(file: Path | None, forget_sessions: bool, **flags: Any) -> None:
     _start("agentcache.router.serve:serve", settings, forget=forget_sessions)
 
 
-POLICIES = ("lru", "session", "ert", "unbounded")
-SCHEDULERS = ("fcfs", "longest_prefix", "least_uncached")
-
-
 @cli.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--sessions", type=POSITIVE, help="the first N sessions  [default: all]")
+@click.option("--sessions", type=COUNT, help="the first N sessions  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
-@click.option(
-    "--policy", "policies", multiple=True, type=click.Choice(POLICIES), help="lab: these orders only"
-)
-@click.option(
-    "--capacity", "capacities", multiple=True, type=FRACTION, help="lab: room on the device  [4 and 12]"
-)
-@click.option("--host", type=FRACTION, help="lab: room on the host  [default: no host tier]")
-@click.option(
-    "--live", type=click.FloatRange(min=0), help="lab: sessions live on the average; 0: as recorded"
-)
-@click.option(
-    "--queue", is_flag=True, default=None, help="lab: one prefill at a time, within the room there is"
-)
-@click.option("--scheduler", type=click.Choice(SCHEDULERS), help="lab: who begins next")
-@click.option(
-    "--close/--no-close", default=None, help="lab: clients close their sessions  [default: they do]"
-)
-@click.option("--hints", type=click.Choice(("none", "exact", "noisy")), help="lab: tools' durations are told")
-@click.option("--seeds", type=POSITIVE, help="lab: how often, with other starts of the sessions  [3]")
-@click.option("--longest-tokens", type=POSITIVE, help="lab: leave out sessions with longer prompts  [400000]")
-@click.option("--longest-h", type=FRACTION, help="lab: leave out sessions that live longer, in hours  [6]")
-@click.option("--processes", type=NATURAL, help="lab: replays at the same time; 0: one a core")
+@lab_flags("lab: ", policy="lru, session and ert", seeds="3")
 @click.option("--url", help="against the worker or router there")
-@click.option("--turns", type=POSITIVE, help="--url: the first N turns of each session  [all]")
-@click.option("--max-tokens", type=POSITIVE, help="--url: tokens generated a turn  [16]")
-@click.option("--concurrency", type=POSITIVE, help="--url: sessions at once, sub-agents beside  [4]")
+@click.option("--turns", type=COUNT, help="--url: the first N turns of each session  [all]")
+@click.option("--max-tokens", type=COUNT, help="--url: tokens generated a turn  [16]")
+@click.option("--concurrency", type=COUNT, help="--url: sessions at once, sub-agents beside  [4]")
 @click.option("--compare-cold", type=NATURAL, help="--url: repeat N sessions with the cache off  [0]")
-@click.option("--scale", type=POSITIVE, help="--url: tokens to send each block id as  [all that it has]")
+@click.option("--scale", type=COUNT, help="--url: tokens to send each block id as  [all that it has]")
 @click.option("--speed", type=FRACTION, help="--url: wait for recorded gaps, divided by this  [do not wait]")
 def replay(path: Path, **options: Any) -> None:
     """Replay recorded sessions: what an order, a room or a tier would give them.
@@ -112,7 +86,8 @@ def replay(path: Path, **options: Any) -> None:
 
     In the lab, the real cache decides over slots without bytes, in the trace's own time; room is in mean session
     peaks (the most that a session's prompt and answer hold). The table shows hit rates, the share of the gap between
-    LRU and an order that knows the future, and the time to the first token on a modelled machine.
+    LRU and an order that knows the future, and the time to the first token on a modelled machine. Sessions that are
+    left out by --longest-tokens and --longest-h are counted on stderr and in the JSON.
 
     With --url the sessions are sent to a worker. The recorded answers are the history; the worker's own are measured
     and dropped. Where a trace has block ids in place of text, each id is sent as tokens of its own; --scale makes long
@@ -137,7 +112,7 @@ def trace_formats(as_json: bool) -> None:
 
 @trace.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--sessions", type=POSITIVE, default=None, help="the first N sessions  [default: all]")
+@click.option("--sessions", type=COUNT, default=None, help="the first N sessions  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object on stdout")
 def inspect_trace(**options: Any) -> None:
     """Count what is in a trace: sessions, calls, tokens, waits.
@@ -158,7 +133,7 @@ OUT = click.option(
 @trace.command("convert")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--to", "form", type=click.Choice(FORMS), default="agentcache", show_default=True)
-@click.option("--sessions", type=POSITIVE, help="the first N sessions  [default: all]")
+@click.option("--sessions", type=COUNT, help="the first N sessions  [default: all]")
 @OUT
 def convert_trace(**options: Any) -> None:
     """Write a trace in another format.
@@ -174,7 +149,7 @@ KINDS = ("claude-code", "swe-agent")
 
 @trace.command("synth")
 @click.argument("kind", type=click.Choice(KINDS))
-@click.option("--sessions", type=POSITIVE, default=100, show_default=True, help="sub-agents not counted")
+@click.option("--sessions", type=COUNT, default=100, show_default=True, help="sub-agents not counted")
 @click.option("--seed", type=NATURAL, default=0, show_default=True, help="equal seeds give equal traces")
 @OUT
 def synthesize_trace(**options: Any) -> None:
@@ -187,9 +162,9 @@ def synthesize_trace(**options: Any) -> None:
 
 @cli.command()
 @click.argument("trace", type=click.Path(path_type=Path), required=False)
-@click.option("--sessions", type=POSITIVE, default=3, show_default=True, help="the first N sessions")
-@click.option("--turns", type=POSITIVE, default=10, show_default=True, help="the first N turns of each")
-@click.option("--max-tokens", type=POSITIVE, default=16, show_default=True, help="tokens generated a turn")
+@click.option("--sessions", type=COUNT, default=3, show_default=True, help="the first N sessions")
+@click.option("--turns", type=COUNT, default=10, show_default=True, help="the first N turns of each")
+@click.option("--max-tokens", type=COUNT, default=16, show_default=True, help="tokens generated a turn")
 @click.option("--model", default="tiny-all", show_default=True, help="built-in name, directory, or smollm2")
 @click.option(
     "--out",

@@ -7,7 +7,7 @@ import argparse
 import base64
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from agentcache.bench.starting import start
+from agentcache.errors import CacheError, Kind
+from agentcache.replay.lab.shown import grouped, room
 
 Rows = Sequence[Mapping[str, Any]]
 COLOURS = {
@@ -32,18 +34,30 @@ COLOURS = {
 }
 DASHED = ("clairvoyant", "unbounded")
 FIGURE = (7.5, 3.6)
+NEEDED = frozenset({
+    "trace", "arm", "policy", "seeds", "capacity", "host_capacity", "external_capacity", "tiers", "live", "queue",
+    "scheduler", "hit_rate", "device_hit_rate", "gap_closed", "stderr", "ttft_ms", "ttft_p95_ms",
+})  # fmt: skip
+"""What is drawn of a row."""
 
 
-def write(rows: Rows, folder: Path) -> None:
-    """`policies.json`, one PNG for each table, and `policies.html` with all of it inside."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "policies.json").write_text(json.dumps({"rows": list(rows)}, indent=1) + "\n")
+def write(result: Mapping[str, Any], folder: Path) -> None:
+    """`policies.json`, one PNG for each table, and `policies.html` with all of it inside.
+
+    Errors  BAD_REQUEST for a folder that cannot be written to
+    """
     shown = []
-    for number, (title, group) in enumerate(_tables(rows), 1):
-        picture = draw(title, group)
-        (folder / f"policies-{number}.png").write_bytes(picture)
-        shown.append({"title": title, "rows": group, "picture": base64.b64encode(picture).decode()})
-    (folder / "policies.html").write_text(PAGE.render(tables=shown, percent=_percent))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "policies.json").write_text(json.dumps(result, indent=1) + "\n")
+        for number, (title, group) in enumerate(grouped(result["rows"]), 1):
+            picture = draw(title, group)
+            (folder / f"policies-{number}.png").write_bytes(picture)
+            shown.append({"title": title, "rows": group, "picture": base64.b64encode(picture).decode()})
+        (folder / "policies.html").write_text(PAGE.render(tables=shown, percent=_percent, room=room))
+    except OSError as error:
+        said = f"the report cannot be written to {folder}: {error.strerror}"
+        raise CacheError(Kind.BAD_REQUEST, f"{said}; name another folder") from error
 
 
 def draw(title: str, rows: Rows) -> bytes:
@@ -53,30 +67,20 @@ def draw(title: str, rows: Rows) -> bytes:
         figure = Figure(figsize=FIGURE, layout="constrained")
         hits, times = figure.subplots(1, 2)
         for arm, of_arm in groupby(sorted(rows, key=lambda row: str(row["arm"])), key=lambda row: row["arm"]):
-            points = sorted(of_arm, key=lambda row: (row["capacity"], row["host_capacity"]))
-            rooms = [_room(row) for row in points]
+            points = sorted(
+                of_arm, key=lambda row: (row["capacity"], row["host_capacity"], row["external_capacity"])
+            )
+            rooms = [room(row) for row in points]
             line = {"color": COLOURS.get(arm), "linestyle": "--" if arm in DASHED else "-", "marker": "."}
             hits.plot(rooms, [100 * row["hit_rate"] for row in points], label=arm, **line)
             times.plot(rooms, [row["ttft_ms"] / 1000 for row in points], **line)
         hits.set(title="prompt tokens from the cache, %", xlabel="room, mean session peaks")
         times.set(title="mean time to the first token, s", xlabel="room, mean session peaks", yscale="log")
-        figure.suptitle(title, fontsize=9)
+        figure.suptitle(title, fontsize=9, parse_math=False)
         figure.legend(loc="outside lower center", ncols=5, frameon=False)
         file = io.BytesIO()
         figure.savefig(file, dpi=150, metadata={"Software": None})
         return file.getvalue()
-
-
-def _tables(rows: Rows) -> Iterator[tuple[str, Rows]]:
-    for (trace, tiers, queue, scheduler), group in groupby(
-        rows, key=lambda row: (row["trace"], row["tiers"], row["queue"], row["scheduler"])
-    ):
-        queued = f"one prefill at a time, {scheduler}" if queue else "no queue"
-        yield f"{trace}: {'device and host' if tiers > 1 else 'device'}, {queued}", list(group)
-
-
-def _room(row: Mapping[str, Any]) -> str:
-    return f"{row['capacity']:g}" + (f" + {row['host_capacity']:g}" if row["host_capacity"] else "")
 
 
 def _percent(share: float | None) -> str:
@@ -99,9 +103,8 @@ standard error over seeds (empty where that gap is within noise); times are mode
 {% for table in tables %}
 <h2>{{ table.title }}</h2>
 <img alt="{{ table.title }}" src="data:image/png;base64,{{ table.picture }}">
-<table><tr><th>order<th>room<th>host<th>hit rate<th>on device<th>gap closed<th>error<th>first token<th>p95</tr>
-{% for row in table.rows %}<tr><td>{{ row.arm }}<td>{{ "%g" | format(row.capacity) }}
-<td>{{ "%g" | format(row.host_capacity) if row.host_capacity }}
+<table><tr><th>order<th>room<th>hit rate<th>on device<th>gap closed<th>error<th>first token<th>p95</tr>
+{% for row in table.rows %}<tr><td>{{ row.arm }}<td>{{ room(row) }}
 <td>{{ percent(row.hit_rate) }}<td>{{ percent(row.device_hit_rate) }}
 <td>{{ percent(row.gap_closed) }}<td>{{ percent(row.stderr) }}
 <td>{{ "%.2f s" | format(row.ttft_ms / 1000) }}<td>{{ "%.2f s" | format(row.ttft_p95_ms / 1000) }}</tr>
@@ -118,8 +121,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("folder", type=Path)
     options = parser.parse_args(arguments)
-    write(json.loads(options.file.read_text())["rows"], options.folder)
+    write(_read(options.file), options.folder)
     return 0
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    """What a run wrote. Errors: BAD_REQUEST for anything else."""
+    try:
+        result = json.loads(file.read_text(encoding="utf-8"))
+        missing = NEEDED - set.intersection(*(set(row) for row in result["rows"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        said = f"{file} is not what `agentcache bench policies --json` prints: {error}"
+        raise CacheError(Kind.BAD_REQUEST, said) from error
+    if missing:
+        said = f"the rows of {file} have no {', '.join(sorted(missing))}: make it again with this version"
+        raise CacheError(Kind.BAD_REQUEST, said)
+    return dict(result)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,8 @@ reference was left. Faults leave as CacheError, an interruption as KeyboardInter
 import asyncio
 import json
 import secrets
-import signal
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -21,8 +20,11 @@ from agentcache.errors import CacheError, Kind
 from agentcache.replay.client import WorkerClient, worker_client
 from agentcache.replay.compare import Comparison, compare
 from agentcache.replay.demo import DemoPlan, run_demo
+from agentcache.replay.ending import terminated_as_interrupted
 from agentcache.replay.families import Kinship
-from agentcache.replay.lab.command import LabOptions, replay_in_lab
+from agentcache.replay.flags import LAB
+from agentcache.replay.lab.command import replay_in_lab
+from agentcache.replay.lab.options import LabOptions, flag_names
 from agentcache.replay.pacing import Pace
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import Trace, open_trace
@@ -78,7 +80,7 @@ AT_A_WORKER: ReplayOptions = {
 def replay_trace(path: Path, said: dict[str, Any]) -> int:
     """Replay in the lab, or against the worker at `url`. Errors: BAD_REQUEST for options that are the other's."""
     url = said.pop("url", "")
-    known = set(AT_A_WORKER) if url else {field.name for field in fields(LabOptions)}
+    known = set(AT_A_WORKER) if url else flag_names()
     if other := sorted(set(said) - known):
         where = (
             "a replay in the lab: leave --url out" if url else "a replay against a worker: name it with --url"
@@ -87,10 +89,11 @@ def replay_trace(path: Path, said: dict[str, Any]) -> int:
         raise CacheError(Kind.BAD_REQUEST, f"{flags} is for {where}")
     if url:
         return replay(path, url, **{**AT_A_WORKER, **said})
-    return replay_in_lab(path, LabOptions(**said))
+    return replay_in_lab(path, LabOptions.of(**said))
 
 
-FLAGS = {"policies": "--policy", "capacities": "--capacity"}
+FLAGS = {names[1]: names[0] for names, _ in LAB if len(names) > 1}
+"""Options whose flag is not called as they are."""
 
 
 def replay(path: Path, url: str, **options: Unpack[ReplayOptions]) -> int:
@@ -184,25 +187,8 @@ async def _compare_cold(
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end; SIGTERM ends it like Ctrl-C, so that sessions are closed and no worker is left."""
-    return asyncio.run(_until_terminated(work))
-
-
-async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    task = asyncio.ensure_future(work)
-    terminated = False
-
-    def terminate() -> None:
-        nonlocal terminated
-        terminated = True
-        task.cancel()
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if terminated:
-            raise KeyboardInterrupt from None
-        raise
+    with terminated_as_interrupted():
+        return asyncio.run(work)
 
 
 def _print(result: Any, as_json: bool) -> None:

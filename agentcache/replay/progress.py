@@ -1,15 +1,19 @@
 """Progress on stderr: a bar on a terminal, a line now and then anywhere else (never silent for long)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from agentcache.clock import Clock
 from agentcache.replay.outcome import Outcome
 
 LINE_EVERY_NS = 5_000_000_000
+
+Item = TypeVar("Item")
 
 
 class Steps:
@@ -53,3 +57,28 @@ def steps(title: str, total: int, console: Console, clock: Clock, unit: str = "t
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         yield Steps(title, total, bar, clock, unit)
+
+
+def said_while(title: str, items: Iterable[Item], console: Console, clock: Clock) -> Iterator[Item]:
+    """The items, of which nobody knows how many there are: says that they come, and now and then how many came."""
+    _say(title, console)
+    said_ns = clock.now_ns()
+    for number, item in enumerate(items, 1):
+        if clock.now_ns() - said_ns >= LINE_EVERY_NS:
+            said_ns = clock.now_ns()
+            _say(f"{title}, {counted(number, 'session')}", console)
+        yield item
+
+
+def counted(number: int, what: str) -> str:
+    """`1 session`, `2,000 sessions`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def in_millions(number: int) -> str:
+    """`1.4 M`; below a million the number itself."""
+    return f"{number / 1e6:,.1f} M" if number >= 1e6 else f"{number:,}"
+
+
+def _say(text: str, console: Console) -> None:
+    console.print(Text(text), soft_wrap=True)

@@ -1,23 +1,19 @@
 """A table of replays: arms (orders, with and without what clients say) in conditions (room, queue), over seeds.
 
-Every condition has LRU as its floor and the clairvoyant order as its ceiling; both are run for every table.
+Every condition has LRU as its floor and the clairvoyant order as its ceiling, asked for or not.
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import product
-from multiprocessing import get_context
 from statistics import fmean
 from typing import Any
 
 from agentcache.replay.lab.cells import Cell, Hints, Policy, Score
 from agentcache.replay.lab.gaps import Closed, gap_closed
-from agentcache.replay.lab.replaying import replay_cell
+from agentcache.replay.lab.processes import OnReplay, Submit, cores, elsewhere, here
+from agentcache.replay.lab.scripts import seeds_for
+from agentcache.replay.lab.serving import Why
 from agentcache.replay.paged import Workload
-
-FLOOR, CEILING = "lru", "clairvoyant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +24,15 @@ class Arm:
     closes: bool = True
     hints: Hints = Hints.NONE
     supersedes: bool = False
+
+    @property
+    def heard(self) -> "Arm":
+        """The same without what its order does not listen to, so that equal replays are one line."""
+        if self.policy is Policy.ERT:
+            return self
+        if self.policy is Policy.SESSION:
+            return replace(self, hints=Hints.NONE)
+        return Arm(self.policy)
 
     @property
     def name(self) -> str:
@@ -58,14 +63,6 @@ ARMS = (
     Arm(Policy.UNBOUNDED),
 )
 
-KNOWN_ARMS = {
-    arm.name: arm
-    for policy in Policy
-    for closes, hints, supersedes in product((True, False), Hints, (False, True))
-    for arm in (Arm(policy, closes, hints, supersedes),)
-}
-"""Every arm by its name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -94,37 +91,41 @@ class Row:
         return 1000 * fmean(score.ttft_p95_s for score in self.scores)
 
     def as_json(self) -> dict[str, Any]:
-        """Rates are shares, times milliseconds, capacities mean session peaks."""
+        """Rates are shares, times milliseconds, rooms mean session peaks; all but `by_seed` are means over seeds."""
         cell, closed = self.cell, self.closed
         return {
             "trace": self.trace,
             "capacity": cell.device,
             "host_capacity": cell.host,
-            "tiers": 1 + (cell.host > 0),
+            "external_capacity": cell.external,
+            "tiers": 1 + (cell.host > 0) + (cell.external > 0),
+            "live": cell.live,
             "scheduler": cell.machine.turns.value,
             "queue": cell.machine.queue,
             "close": cell.closes,
             "hints": cell.hints.value,
-            "policy": cell.policy.value,
             "superseded": cell.supersedes,
+            "policy": cell.policy.value,
             "arm": self.arm.name,
             "seeds": len(self.scores),
             "hit_rate": self.hit_rate,
             "device_hit_rate": self.device_rate,
+            "external_hit_rate": fmean(score.external_rate for score in self.scores),
             "gained": closed.gained,
             "gained_stderr": closed.gained_error,
             "gap_closed": closed.share,
             "stderr": closed.share_error,
             "ttft_ms": self.ttft_ms,
             "ttft_p95_ms": self.ttft_p95_ms,
-            "misses": _summed(self.scores),
+            "full_hits": fmean(score.why.get(Why.NOTHING, 0) for score in self.scores),
+            "misses": _misses(self.scores),
             "by_seed": [asdict(score) for score in self.scores],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a table is made of. `conditions` are cells whose policy does not count; equal for all traces named."""
+    """What a table is made of. `conditions` are cells whose policy does not count, by the name of a trace."""
 
     conditions: Mapping[str, Sequence[Cell]]
     arms: Sequence[Arm] = ARMS
@@ -132,8 +133,8 @@ class Plan:
 
     @property
     def all_arms(self) -> list[Arm]:
-        """The arms with the floor and the ceiling."""
-        return list(dict.fromkeys((LRU, *self.arms, BOUND)))
+        """The arms with the floor and the ceiling, as far as an order listens to what is said; none twice."""
+        return list(dict.fromkeys(arm.heard for arm in (LRU, *self.arms, BOUND)))
 
     def cells(self) -> list[tuple[str, Arm, Cell]]:
         return [
@@ -143,12 +144,9 @@ class Plan:
             for arm in self.all_arms
         ]
 
-    @property
-    def replays(self) -> int:
-        return len(self.cells()) * len(self.seeds)
-
-
-OnReplay = Callable[[], None]
+    def replays(self, workloads: Mapping[str, Workload]) -> int:
+        """How many there are: one for all seeds of a cell in which nothing is drawn."""
+        return sum(len(seeds_for(workloads[trace], cell, self.seeds)) for trace, _, cell in self.cells())
 
 
 def run_table(
@@ -156,65 +154,40 @@ def run_table(
 ) -> Iterator[Row]:
     """The rows, condition by condition, as they are done. `processes` 0: one a core; 1: in this one.
 
-    Equal plans give equal rows, whatever the processes.
+    Equal plans give equal rows, whatever the processes. Those of others end with an exception here, or with this one.
+
+    Errors  those of a replay; no other is begun then
     """
-    count = processes or os.cpu_count() or 1
-    if count == 1:
-        yield from _gathered(
-            plan, lambda trace, cell, seed: _now(replay_cell(workloads[trace], cell, seed), on_replay)
-        )
+    count = min(processes or cores(), plan.replays(workloads))
+    if count <= 1:
+        yield from _gathered(plan, workloads, here(workloads, on_replay))
         return
-    context = get_context("spawn")
-    with ProcessPoolExecutor(count, context, initializer=_hold, initargs=(dict(workloads),)) as pool:
-
-        def submit(trace: str, cell: Cell, seed: int) -> "Future[Score]":
-            future = pool.submit(_replay, trace, cell, seed)
-            future.add_done_callback(lambda _: on_replay())
-            return future
-
-        try:
-            yield from _gathered(plan, submit)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # what has not begun will not
-            raise
+    with elsewhere(workloads, on_replay, count) as submit:
+        yield from _gathered(plan, workloads, submit)
 
 
-def _gathered(plan: Plan, submit: Callable[[str, Cell, int], "Future[Score]"]) -> Iterator[Row]:
+def _gathered(plan: Plan, workloads: Mapping[str, Workload], submit: Submit) -> Iterator[Row]:
     scores = [
-        (trace, arm, cell, [submit(trace, cell, seed) for seed in plan.seeds])
+        (
+            trace,
+            arm,
+            cell,
+            [submit(trace, cell, seed) for seed in seeds_for(workloads[trace], cell, plan.seeds)],
+        )
         for trace, arm, cell in plan.cells()
     ]
     for at in range(0, len(scores), len(plan.all_arms)):
         condition = scores[at : at + len(plan.all_arms)]
-        done = {arm.name: tuple(score.result() for score in pending) for _, arm, _, pending in condition}
-        rates = {name: [score.hit_rate for score in found] for name, found in done.items()}
+        done = {arm: tuple(later() for later in pending) for _, arm, _, pending in condition}
+        rates = {arm: [score.hit_rate for score in found] for arm, found in done.items()}
         for trace, arm, cell, _ in condition:
-            closed = gap_closed(rates[arm.name], rates[FLOOR], rates[CEILING])
-            yield Row(trace, arm, cell, done[arm.name], closed)
+            closed = gap_closed(rates[arm], rates[LRU], rates[BOUND])
+            if arm.policy is Policy.UNBOUNDED:
+                closed = replace(closed, share=None, share_error=None)  # it has no room to use better
+            yield Row(trace, arm, cell, done[arm], closed)
 
 
-def _now(score: Score, on_replay: OnReplay) -> "Future[Score]":
-    done: Future[Score] = Future()
-    done.set_result(score)
-    on_replay()
-    return done
-
-
-_held: dict[str, Workload] = {}
-"""What a process of the pool replays."""
-
-
-def _hold(workloads: dict[str, Workload]) -> None:
-    _held.update(workloads)
-
-
-def _replay(trace: str, cell: Cell, seed: int) -> Score:
-    return replay_cell(_held[trace], cell, seed)
-
-
-def _summed(scores: Sequence[Score]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for one in scores:
-        for why, calls in one.why.items():
-            total[why] = total.get(why, 0) + calls
-    return total
+def _misses(scores: Sequence[Score]) -> dict[str, float]:
+    """The mean number of calls by what ended their hit, but for those of which all was there."""
+    reasons = sorted({why for score in scores for why in score.why if why != Why.NOTHING})
+    return {why: fmean(score.why.get(why, 0) for score in scores) for why in reasons}

@@ -84,7 +84,7 @@ def test_the_lab_keeps_the_pages_and_raises_the_pressure() -> None:
     plan = lab_plan("agents", workload, size)
     done: list[int] = []
     rows = replay_batches(plan, workload, lambda: done.append(1), processes=1)
-    assert len(done) == plan.replays == 2 * 4
+    assert len(done) == plan.replays({"agents": workload}) == 2 * 4
     assert [(row["batch"], row["order"]) for row in rows] == [
         (batch, order) for batch in (3, 9) for order in (*ORDERS, "clairvoyant")
     ]

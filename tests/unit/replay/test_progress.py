@@ -6,7 +6,7 @@ from rich.console import Console
 
 from agentcache.clock import ManualClock
 from agentcache.replay.outcome import Refused
-from agentcache.replay.progress import LINE_EVERY_NS, steps
+from agentcache.replay.progress import LINE_EVERY_NS, counted, in_millions, said_while, steps
 
 TURN = Refused(500, "500", "oops")
 
@@ -33,3 +33,19 @@ def test_a_terminal_sees_a_bar_and_no_lines() -> None:
     shown = "".join(lines(2, [0, LINE_EVERY_NS], terminal=True))
     assert "2/2" in shown
     assert "replaying: " not in shown
+
+
+def test_what_nobody_can_count_before_is_said_now_and_then() -> None:
+    clock, console = ManualClock(), Console(file=io.StringIO(), width=80)
+    came = []
+    for item in said_while("a[b].jsonl: reading", "xyz", console, clock):
+        came.append(item)
+        clock.advance(LINE_EVERY_NS * (item == "x"))
+    assert came == ["x", "y", "z"]
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "a[b].jsonl: reading\na[b].jsonl: reading, 2 sessions\n"
+
+
+def test_numbers_in_words() -> None:
+    assert [counted(number, "call") for number in (0, 1, 2000)] == ["0 calls", "1 call", "2,000 calls"]
+    assert [in_millions(number) for number in (7, 12_345, 1_234_567)] == ["7", "12,345", "1.2 M"]
