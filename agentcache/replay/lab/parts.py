@@ -70,10 +70,45 @@ ATTENTION_WINDOW = 1024
 NAMES = ("full", "full+swa", "full+mamba", "full+swa+mamba")
 
 
-def parts_of(name: str, attention_window: int = ATTENTION_WINDOW) -> Parts:
-    """The components named like `full+swa+mamba`. Errors: BAD_REQUEST for another name, or a window of one token."""
-    if name not in NAMES:
-        raise CacheError(Kind.BAD_REQUEST, f"no model has the parts {name!r}; there are {', '.join(NAMES)}")
-    if attention_window < 2:
-        raise CacheError(Kind.BAD_REQUEST, "an attention window has two tokens or more")
-    return Parts(attention_window - 1 if "swa" in name else 0, "mamba" in name)
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model's parts as they are asked for, by the names of flags; 0: the usual, as in `Parts`.
+
+    Units  tokens; `window` of the attention, whose boundaries need one token less
+    """
+
+    parts: str = NAMES[0]
+    window: int = 0
+    window_share: float = 0.0
+    state_tokens: int = 0
+    chunk: int = 0
+
+    def components(self) -> Parts:
+        """The same as they are replayed. Errors: BAD_REQUEST for other names, and for what would have no effect."""
+        if self.parts not in NAMES:
+            said = f"no model has the parts {self.parts!r}; there are {', '.join(NAMES)}"
+            raise CacheError(Kind.BAD_REQUEST, said)
+        windows, states = "swa" in self.parts, "mamba" in self.parts
+        self._need(windows, "full+swa", window=self.window, window_share=self.window_share)
+        self._need(states, "full+mamba", state_tokens=self.state_tokens)
+        self._need(windows or states, "full+swa", chunk=self.chunk)
+        if self.window == 1:
+            raise CacheError(Kind.BAD_REQUEST, "--window of an attention has two tokens or more")
+        return Parts(
+            (self.window or ATTENTION_WINDOW) - 1 if windows else 0,
+            states,
+            self.chunk or FULL_ONLY.chunk,
+            FULL_ONLY.every_chunks,
+            self.window_share or FULL_ONLY.window_share,
+            self.state_tokens or FULL_ONLY.state_tokens,
+        )
+
+    def _need(self, there: bool, parts: str, **said: float) -> None:
+        flags = [f"--{name.replace('_', '-')}" for name, value in said.items() if value]
+        if flags and not there:
+            raise CacheError(Kind.BAD_REQUEST, f"{flags[0]} is of a model that has more: add --parts {parts}")
+
+
+def parts_of(name: str, window: int = 0) -> Parts:
+    """The components of a model named like `full+swa+mamba`, the rest as usual. Errors: as `Model.components`."""
+    return Model(name, window).components()

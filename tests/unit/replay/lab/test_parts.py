@@ -13,7 +13,7 @@ from agentcache.config import EngineSettings
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.cells import Cell, Policy
-from agentcache.replay.lab.parts import FULL_ONLY, NAMES, Parts, parts_of
+from agentcache.replay.lab.parts import FULL_ONLY, NAMES, Model, Parts, parts_of
 from agentcache.replay.lab.replaying import replay_calls
 from agentcache.replay.lab.serving import Machine, Replayed
 from agentcache.replay.lab.unbounded import Unbounded
@@ -67,8 +67,27 @@ def test_models_are_named_by_their_components() -> None:
     with pytest.raises(CacheError, match=r"full\+swa") as refused:
         parts_of("swa")
     assert refused.value.kind is Kind.BAD_REQUEST
-    with pytest.raises(CacheError, match="two tokens"):
-        parts_of("full+swa", 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (Model("full+swa", window=1), "two tokens"),
+        (Model(window=99), r"--window is of a model that has more: add --parts full\+swa"),
+        (Model("full+mamba", window_share=0.1), r"--window-share .* full\+swa"),
+        (Model("full+swa", state_tokens=9), r"--state-tokens .* full\+mamba"),
+        (Model(chunk=64), r"--chunk .* full\+swa"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(asked: Model, named: str) -> None:
+    with pytest.raises(CacheError, match=named) as refused:
+        asked.components()
+    assert refused.value.kind is Kind.BAD_REQUEST
+
+
+def test_all_of_a_model_can_be_asked_for() -> None:
+    asked = Model("full+swa+mamba", window=512, window_share=0.1, state_tokens=2048, chunk=256).components()
+    assert asked == Parts(511, True, 256, window_share=0.1, state_tokens=2048)
 
 
 def test_in_the_tree_windows_are_whole_pages_and_states_lie_on_the_grid() -> None:
