@@ -87,7 +87,7 @@ class Trace:
         Errors  CacheError(BAD_TRACE) also for a session that is told without text
         """
         for session in self.sessions():
-            if session.block_tokens or not all(call.keep + len(call.added) for call in session.calls):
+            if not session.has_text:
                 message = f"{session.place} tells no text, so nothing can be sent to a worker"
                 raise CacheError(Kind.BAD_TRACE, f"{message}; `agentcache trace inspect` says what is in it")
             yield session

@@ -15,9 +15,18 @@ from agentcache.replay.formats.conversation import sent, wait_after
 from agentcache.replay.formats.history import shared
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Message, Place, Session
+from agentcache.replay.trace import (
+    CHARACTERS_PER_TOKEN,
+    Call,
+    Facts,
+    Gap,
+    Hidden,
+    Link,
+    Message,
+    Place,
+    Session,
+)
 
-CHARACTERS_PER_TOKEN = 4
 _MILLI = 1000
 _WHOLE = "message_array_with_responses"
 _TEMPLATES = ("orchestrator", "rounds", "spawns", "think_time_ms")

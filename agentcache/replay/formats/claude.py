@@ -12,9 +12,18 @@ from agentcache.replay.formats.claude_lines import SYNTHETIC, Answer, Asked, Fam
 from agentcache.replay.formats.history import elapsed, finish_of, shared
 from agentcache.replay.formats.record import Record
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Message, Place, Session
+from agentcache.replay.trace import (
+    CHARACTERS_PER_TOKEN,
+    Call,
+    Facts,
+    Gap,
+    Hidden,
+    Link,
+    Message,
+    Place,
+    Session,
+)
 
-CHARACTERS_PER_TOKEN = 4
 _LOGGED = frozenset({"user", "assistant", "system", "progress", "summary", "file-history-snapshot"})
 _OTHERS = frozenset({"queue-operation", "attachment", "last-prompt", "permission-mode"})
 _COMPACTION = "acompact"

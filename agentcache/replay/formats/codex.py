@@ -14,10 +14,9 @@ from agentcache.replay.formats.dialogue import Dialogue, Happened, called, texts
 from agentcache.replay.formats.history import said
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Facts, Hidden, Message, Place, Session
+from agentcache.replay.trace import CHARACTERS_PER_TOKEN, Facts, Hidden, Message, Place, Session
 from agentcache.waits import WaitKind
 
-CHARACTERS_PER_TOKEN = 4
 _TYPES = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})

@@ -8,10 +8,10 @@ in whole seconds, and that is its start: what is after it is split into answer a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentcache.replay.formats.conversation import asked_first, cut, sent
-from agentcache.replay.formats.history import elapsed
+from agentcache.replay.formats.history import Names, elapsed
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
 from agentcache.replay.trace import Facts, Gap, Place, Session
@@ -40,8 +40,10 @@ class MiniSweReader:
 
     def sessions(self, files: Iterable[Source]) -> Iterator[Session]:
         for source in files:
+            names = Names()
             for document in source.documents():
-                yield read_session(document, source.stem)
+                session = read_session(document, source.stem)
+                yield replace(session, name=names.new(session.name))
 
 
 def read_session(document: Document, stem: str) -> Session:

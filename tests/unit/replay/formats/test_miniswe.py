@@ -8,10 +8,11 @@ import pytest
 
 from agentcache.errors import CacheError
 from agentcache.replay.formats.miniswe import read_session
+from agentcache.replay.readers import open_trace
 from agentcache.replay.sources import Document
 from agentcache.replay.trace import Call, Facts, Gap, Place, Session
 from agentcache.waits import WaitKind
-from tests.traces import golden
+from tests.traces import golden, written
 
 
 def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
@@ -164,3 +165,9 @@ def test_what_is_not_recorded_is_not_known() -> None:
     session = read([said("user", "T"), said("assistant", "A1"), said("user", "O"), said("assistant", "A2")])
     assert [call.facts for call in session.calls] == [Facts(), Facts(Gap(WaitKind.TOOL))]
     assert session.among == Place()
+
+
+def test_runs_of_the_same_task_have_names_of_their_own(tmp_path: Path) -> None:
+    first, second = open_trace(written(tmp_path, "t.jsonl", V1, V1)).sessions()
+    assert (first.name, second.name) == ("shop__cart-7", "shop__cart-7+2")
+    assert first.among == second.among == Place(group="shop__cart-7")
