@@ -1,7 +1,10 @@
 """Makes traces that are like real ones in their numbers, from a seed: for benchmarks that everybody can run again.
 
-The numbers are medians and 90th percentiles of published trajectories, taken for lognormal; nothing else of those
-traces is in here. `claude-code`: people and tools, long prompts, compactions, sub-agents (668 sessions of Claude Code,
+What is drawn is lognormal, by a median and a 90th percentile, and nothing of a trajectory is in here. The numbers of
+calls, answers and waits are those of published trajectories; what prompts begin with and grow by is such that their
+lengths, what is new in each, and how much of them an unlimited cache holds are as published, too.
+
+`claude-code`: people and tools, long prompts, compactions, sub-agents (668 sessions of Claude Code,
 callanjfox/kv-cache-tester at 94f6046d, Apache-2.0). `swe-agent`: a tool loop with nobody in it (500 runs of
 mini-swe-agent on SWE-bench Verified, gruckion/mini-swe-agent at d12a71af, MIT).
 """
@@ -43,12 +46,29 @@ class Subagents:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """How prompts become shorter, or another one.
+
+    One that has `window` tokens is cut before the next call, and `share` of the others. Of its first tokens `kept`
+    stay, as a share, and at least the tools; with what is new the next one is `length` as long.
+    """
+
+    window: Spread
+    share: float
+    kept: float
+    length: Spread
+
+
+NEVER = Cut(Spread(1e12, 1e13), 0.0, 1.0, Spread(1, 1.01))
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """One kind of agent. Units: tokens, seconds, calls.
 
     `kits` sets of tools share a first prefix of `kit_tokens`, the n-th in proportion to 1/n; `own` tokens of the first
-    prompt follow it. A call adds `added` tokens to the prompt, at least those of the answer before it, and answers
-    `output`; `shrinks` of them cut the prompt down to `left` of it. `people` of the gaps are a person's.
+    prompt follow it. A call answers `output`, and the next prompt has this and `added` tokens more. `people` of the
+    gaps are a person's.
     """
 
     calls: Spread
@@ -60,10 +80,8 @@ class Shape:
     tool_s: Spread
     human_s: Spread
     people: float
-    shrinks: float = 0.0
-    left: float = 0.12
+    cut: Cut = NEVER
     subagents: Subagents = Subagents(0.0, Spread(1, 1.01), Spread(1, 1.01))
-    longest: int = 400_000
 
 
 SHAPES: Mapping[str, Shape] = {
@@ -71,21 +89,21 @@ SHAPES: Mapping[str, Shape] = {
         calls=Spread(43, 149, 514),
         kits=20,
         kit_tokens=15_000,
-        own=Spread(18_000, 110_000, 300_000),
-        added=Spread(704, 4_928, 90_000),
+        own=Spread(27_000, 200_000, 270_000),
+        added=Spread(244, 3_050, 90_000),
         output=Spread(218, 885, 16_000),
         tool_s=Spread(9, 78, 3_600),
         human_s=Spread(121, 1_375, 7_200),
         people=0.14,
-        shrinks=0.016,
+        cut=Cut(Spread(223_000, 238_000, 290_000), 0.008, 0.12, Spread(0.47, 1.4, 0.95)),
         subagents=Subagents(0.025, Spread(3, 8, 12), Spread(11, 22, 24)),
     ),
     "swe-agent": Shape(
         calls=Spread(36, 66, 145),
         kits=1,
         kit_tokens=128,
-        own=Spread(1_900, 3_000, 12_000),
-        added=Spread(165, 1_228, 20_000),
+        own=Spread(2_100, 3_300, 12_000),
+        added=Spread(84, 530, 8_000),
         output=Spread(79, 589, 8_000),
         tool_s=Spread(0.64, 4.6, 600),
         human_s=Spread(60, 600, 3_600),
@@ -129,6 +147,7 @@ class _Maker:
         self._shape = shape
         self._chance = chance
         self._name = name
+        self._window = math.inf
         self._tokens = 0
         self._blocks = 0
         self._next = 0
@@ -137,9 +156,10 @@ class _Maker:
         shape, chance = self._shape, self._chance
         weights = [1 / (1 + kit) for kit in range(shape.kits)]
         (kit,) = chance.choices(range(shape.kits), weights)
+        self._window = shape.cut.window.draw(chance)
         self._tokens = shape.kit_tokens + round(shape.own.draw(chance))
         made = [self._call(0, Gap(WaitKind.UNKNOWN, 0.0))]
-        while len(made) < calls and self._tokens < shape.longest:
+        while len(made) < calls:
             made.append(self._turn(made[-1].facts))
         hidden = Hidden(f"{self._name.split('-')[0]} tools {kit}", shape.kit_tokens)
         return Session(self._name, tuple(made), self._name, BLOCK_TOKENS, self._name, ALONE, hidden)
@@ -147,11 +167,13 @@ class _Maker:
     def _turn(self, before: Facts) -> Call:
         shape, chance = self._shape, self._chance
         keep = self._blocks
-        if chance.random() < shape.shrinks:
-            left = shape.left * self._tokens
-            self._tokens = max(shape.kit_tokens, round(left))
-            keep = self._tokens // BLOCK_TOKENS
-        self._tokens += max(round(shape.added.draw(chance)), before.output_tokens)
+        left = max(shape.kit_tokens, round(shape.cut.kept * self._tokens))
+        is_cut = self._tokens >= self._window or chance.random() < shape.cut.share
+        if is_cut and left < self._tokens:
+            keep = left // BLOCK_TOKENS
+            self._tokens = max(left, round(shape.cut.length.draw(chance) * self._tokens))
+        else:
+            self._tokens += before.output_tokens + round(shape.added.draw(chance))
         human = before.finish == "stop"
         seconds = (shape.human_s if human else shape.tool_s).draw(chance)
         return self._call(keep, Gap(WaitKind.HUMAN if human else WaitKind.TOOL, seconds))

@@ -140,3 +140,13 @@ def test_the_page_about_traces_has_every_format() -> None:
         known = [source.strip() for name, source in rows if name.strip().startswith(reader.format)]
         told = "documentation" if "from documentation" in reader.description else "data"
         assert known == ["this page" if reader.format == "agentcache" else told]
+
+
+def test_the_page_about_traces_shows_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "traces.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    run("synth", "claude-code", "--sessions", 200, "--seed", 1, "--out", "made.jsonl.zst")
+    printed = run("inspect", "made.jsonl.zst").stdout.splitlines()
+    assert "\n".join(f"    {line}" for line in printed) in page
