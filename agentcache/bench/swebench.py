@@ -78,7 +78,9 @@ def _in_lab(options: argparse.Namespace, tokenizer: ChatTokenizer, console: Cons
             Kind.BAD_TRACE, f"{name} has no session of at most 400,000 tokens and 6 hours to replay"
         )
     plan = lab_plan(name, workload, size)
-    with steps("replays in the lab", plan.replays({name: workload}), console, SystemClock(), "replays") as shown:
+    with steps(
+        "replays in the lab", plan.replays({name: workload}), console, SystemClock(), "replays"
+    ) as shown:
         rows = replay_batches(plan, workload, shown.advance, options.processes)
     shape = {
         "sessions": len(workload.sessions),

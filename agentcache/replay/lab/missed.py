@@ -46,12 +46,7 @@ def missed(workload: Workload, replayed: Sequence[Replayed]) -> list[SessionMiss
     return sorted(found, key=lambda one: (-one.again_tokens, one.session))
 
 
-def worst(workload: Workload, replayed: Sequence[Replayed], count: int = 10) -> list[SessionMisses]:
-    """The first so many of them."""
-    return missed(workload, replayed)[:count]
-
-
-def missed_table(sessions: Sequence[SessionMisses], where: str = "") -> Table:
+def missed_table(sessions: Sequence[SessionMisses], where: str) -> Table:
     """These sessions; `where` they were replayed."""
     table = Table(title=f"sessions that computed most again: {where}", title_justify="left")
     table.add_column("session")
