@@ -20,7 +20,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
 from agentcache.executor import Executor, MovingParts
 from agentcache.holdings import Closed, Holding, SessionView
-from agentcache.keys import Key, Namespace, PathNames
+from agentcache.keys import Key, Namespace
 from agentcache.pools.api import Pool
 from agentcache.prefetch import DEFAULT_RULES, PrefetchRules
 from agentcache.session_calls import SessionCalls
@@ -137,6 +137,7 @@ class UnifiedRadixCache(SessionCalls):
         if not self._sessions.is_queued(ticket):
             raise CacheError(Kind.LEASE_REUSED, "a ticket is used once: begin or leave", ticket=ticket.number)
         path, limit = prompt.asks(self.config.page_tokens)
+        names = self.tiers.names(ticket, path)
         brought = self.tiers.dismiss(ticket)
         now = self._clock.now_ns()
         match = self._core.match(path, limit, now)
@@ -154,7 +155,7 @@ class UnifiedRadixCache(SessionCalls):
             locked=locked,
             full_tokens=match.full_tokens,
             miss=match.miss if prompt.reuse else None,
-            names=PathNames(self.config.page_tokens),
+            names=names,
             loading=loading,
             brought=brought,
         )

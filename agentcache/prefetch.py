@@ -155,6 +155,13 @@ class Prefetcher:
         target = TierName.HOST if self._fits(cost, TierName.HOST, 1.0) else TierName.DEVICE
         self._queued[number] = Prefetch(number, key, limit, names, target, cost)
 
+    def names(self, number: int, key: Key) -> PathNames:
+        """The page hashes of this path, as far as they were computed for a queued request that asks for it."""
+        one = self._queued.get(number)
+        if one and one.key.namespace == key.namespace and np.array_equal(one.key.tokens, key.tokens):
+            return one.names
+        return PathNames(self._config.page_tokens)
+
     def arrived(self, number: int) -> bool:
         """Whether a request that could begin now should; asked again until it should."""
         one = self._queued.get(number)

@@ -45,6 +45,10 @@ class Tiering:
         path, limit = prompt.asks(self._core.config.page_tokens)
         self._prefetcher.start(ticket.number, path, limit, PathNames(self._core.config.page_tokens))
 
+    def names(self, ticket: Ticket, path: Key) -> PathNames:
+        """What the pages of a request's path are called outside, as far as that is known already."""
+        return self._prefetcher.names(ticket.number, path)
+
     def arrived(self, ticket: Ticket) -> bool:
         """Whether a queued request should begin now, by the prefetch policy; asked again until it should."""
         return self._prefetcher.arrived(ticket.number)
