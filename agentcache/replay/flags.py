@@ -15,6 +15,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 POLICIES = ("lru", "session", "ert", "clairvoyant", "unbounded")
 SCHEDULERS = ("fcfs", "longest_prefix", "least_uncached")
 HINTS = ("none", "exact", "noisy")
+PARTS = ("full", "full+swa", "full+mamba", "full+swa+mamba")
+WINDOW, WINDOW_SHARE, STATE_TOKENS, CHUNK = 1024, 0.5, 256, 128
 LONGEST_TOKENS, LONGEST_H = 400_000, 6.0
 LEAST_LIVE = 0.1
 MANY = 1_000_000_000
@@ -78,6 +80,20 @@ LAB: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         ("--superseded",),
         {"is_flag": True, "default": None, "help": "clients say when a prompt leaves its path"},
     ),
+    (
+        ("--parts",),
+        {
+            "type": click.Choice(PARTS),
+            "help": "what a model keeps: full attention, sliding windows, recurrent states",
+        },
+    ),
+    (("--window",), {"type": click.IntRange(2, MANY), "help": "tokens of an attention window"}),
+    (("--window-share",), {"type": FRACTION, "help": "slots for windows, for one of full attention"}),
+    (
+        ("--state-tokens",),
+        {"type": COUNT, "help": "one state for so many tokens of the room of full attention"},
+    ),
+    (("--chunk",), {"type": COUNT, "help": "tokens between places where windows and states may be kept"}),
     (("--seeds",), {"type": click.IntRange(1, 1000), "help": "how often, with other starts of the sessions"}),
     (
         ("--longest-tokens",),
@@ -99,6 +115,11 @@ USUAL = {
     "--scheduler": SCHEDULERS[0],
     "--close/--no-close": "they do",
     "--hints": HINTS[0],
+    "--parts": PARTS[0],
+    "--window": f"{WINDOW}",
+    "--window-share": f"{WINDOW_SHARE:g}",
+    "--state-tokens": f"{STATE_TOKENS}",
+    "--chunk": f"{CHUNK}",
     "--longest-tokens": str(LONGEST_TOKENS),
     "--longest-h": f"{LONGEST_H:g}",
     "--processes": "0",

@@ -7,6 +7,7 @@ from typing import Any
 from agentcache.engine.scheduler import PrefillOrder
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Hints, Policy
+from agentcache.replay.lab.parts import Model
 from agentcache.replay.lab.replaying import room_pages
 from agentcache.replay.lab.scripts import usual_live
 from agentcache.replay.lab.selecting import Selection
@@ -19,7 +20,7 @@ ROOMS = (4.0, 12.0)
 ROOMS_OF_REQUESTS = (0.01, 0.1)
 """Of a stream of single requests, as shares of these."""
 
-USUAL_SELECTION = Selection()
+USUAL_SELECTION, FULL_ATTENTION = Selection(), Model()
 NOT_TOLD = ("processes", "as_json")
 """What changes no row."""
 
@@ -57,12 +58,14 @@ class LabOptions:
     clients: Clients = Clients()
     seeds: int = 3
     selection: Selection = USUAL_SELECTION
+    model: Model = FULL_ATTENTION
     processes: int = 0
     as_json: bool = False
 
     def __post_init__(self) -> None:
         if self.scheduler and not self.queue:
             raise CacheError(Kind.BAD_REQUEST, "--scheduler says who begins next in a queue: add --queue")
+        self.model.components()
 
     @classmethod
     def of(cls, **said: Any) -> "LabOptions":
@@ -81,7 +84,7 @@ class LabOptions:
         return {name: value for name, value in flat.items() if name not in NOT_TOLD}
 
 
-PARTS: Mapping[str, Any] = {"rooms": Rooms, "clients": Clients, "selection": Selection}
+PARTS: Mapping[str, Any] = {"rooms": Rooms, "clients": Clients, "selection": Selection, "model": Model}
 
 
 def flag_names() -> frozenset[str]:
@@ -99,7 +102,8 @@ def conditions(workload: Workload, options: LabOptions) -> list[Cell]:
     machine = Machine(queue=options.queue, turns=turns)
     live = usual_live(workload, machine, options.live)
     rooms = options.rooms
-    alike = Cell(Policy.LRU, device=0, host=rooms.host, external=rooms.external, live=live, machine=machine)
+    parts = options.model.components()
+    alike = Cell(Policy.LRU, 0, rooms.host, live, machine, external=rooms.external, parts=parts)
     cells = [replace(alike, device=room) for room in rooms.capacities or usual_rooms(workload)]
     for room in (*(cell.device for cell in cells), rooms.host, rooms.external):
         room_pages(workload, room)

@@ -10,6 +10,7 @@ Boundaries lie at multiples of a chunk, and where an engine publishes them (`eng
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from agentcache.errors import CacheError, Kind
 from agentcache.types import FULL, MAMBA, SWA, ComponentName, ComponentSpec, full_spec, mamba_spec, swa_spec
@@ -39,6 +40,16 @@ class Parts:
     @property
     def name(self) -> str:
         return "full" + "+swa" * bool(self.window) + "+mamba" * self.states
+
+    def as_json(self) -> dict[str, Any]:
+        """What a row says of its model; null: what it does not have."""
+        return {
+            "parts": self.name,
+            "window": self.window + 1 if self.window else None,
+            "window_share": self.window_share if self.window else None,
+            "state_tokens": self.state_tokens if self.states else None,
+            "chunk": self.chunk if self.hybrid else None,
+        }
 
     def grid(self, page_tokens: int) -> int:
         """Tokens between two places where a prompt may be cut: whole pages."""

@@ -57,7 +57,17 @@ def conditions(row: JsonRow) -> str:
     starts = (
         f"{live:g} {'session' if live == 1 else 'sessions'} live" if live else "sessions begin as recorded"
     )
-    return f"{tiers}, {queue}, {starts}"
+    return f"{_model(row)}{tiers}, {queue}, {starts}"
+
+
+def _model(row: JsonRow) -> str:
+    """What there is beside full attention, and how much."""
+    parts = []
+    if row["window"]:
+        parts.append(f"windows of {row['window']:,} tokens in {row['window_share']:g} of its slots")
+    if row["state_tokens"]:
+        parts.append(f"a state for {row['state_tokens']:,} of its tokens")
+    return f"{row['parts']} ({', '.join(parts)}), " if parts else ""
 
 
 def room(row: JsonRow) -> str:

@@ -1,6 +1,7 @@
 """A table of replays: arms (orders, with and without what clients say) in conditions (room, queue), over seeds.
 
-Every condition has LRU as its floor and the clairvoyant order as its ceiling, asked for or not.
+Every condition has LRU as its floor and the clairvoyant order as its ceiling, asked for or not; of hybrid models there
+is no such order, and no share of a gap.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ class Arm:
         )
 
 
-LRU, BOUND = Arm(Policy.LRU), Arm(Policy.CLAIRVOYANT)
+LRU, BOUND, ENDLESS = Arm(Policy.LRU), Arm(Policy.CLAIRVOYANT), Arm(Policy.UNBOUNDED)
 ARMS = (
     LRU,
     Arm(Policy.SESSION),
@@ -60,7 +61,7 @@ ARMS = (
     Arm(Policy.ERT, hints=Hints.NOISY),
     Arm(Policy.ERT, hints=Hints.EXACT),
     BOUND,
-    Arm(Policy.UNBOUNDED),
+    ENDLESS,
 )
 
 
@@ -99,6 +100,7 @@ class Row:
             "host_capacity": cell.host,
             "external_capacity": cell.external,
             "tiers": 1 + (cell.host > 0) + (cell.external > 0),
+            **cell.parts.as_json(),
             "live": cell.live,
             "scheduler": cell.machine.turns.value,
             "queue": cell.machine.queue,
@@ -133,8 +135,13 @@ class Plan:
 
     @property
     def all_arms(self) -> list[Arm]:
-        """The arms with the floor and the ceiling, as far as an order listens to what is said; none twice."""
-        return list(dict.fromkeys(arm.heard for arm in (LRU, *self.arms, BOUND)))
+        """The arms with the floor and the ceiling, as far as an order listens to what is said; none twice.
+
+        The order that knows the future knows full attention only: for hybrid models `unbounded` is in its place.
+        """
+        hybrid = any(cell.parts.hybrid for cells in self.conditions.values() for cell in cells)
+        arms = dict.fromkeys(arm.heard for arm in (LRU, *self.arms, ENDLESS if hybrid else BOUND))
+        return [arm for arm in arms if not (hybrid and arm == BOUND)]
 
     def cells(self) -> list[tuple[str, Arm, Cell]]:
         return [
@@ -181,7 +188,7 @@ def _gathered(plan: Plan, workloads: Mapping[str, Workload], submit: Submit) -> 
         done = {arm: tuple(later() for later in pending) for _, arm, _, pending in condition}
         rates = {arm: [score.hit_rate for score in found] for arm, found in done.items()}
         for trace, arm, cell, _ in condition:
-            closed = gap_closed(rates[arm], rates[LRU], rates[BOUND])
+            closed = gap_closed(rates[arm], rates[LRU], rates.get(BOUND, rates[LRU]))
             if arm.policy is Policy.UNBOUNDED:
                 closed = replace(closed, share=None, share_error=None)  # it has no room to use better
             yield Row(trace, arm, cell, done[arm], closed)

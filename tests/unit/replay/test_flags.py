@@ -13,7 +13,7 @@ from agentcache import cli
 from agentcache.bench.policies import main, policies
 from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay import flags
-from agentcache.replay.lab import options, scripts, selecting
+from agentcache.replay.lab import options, parts, scripts, selecting
 from agentcache.replay.lab.cells import Hints, Policy
 from agentcache.replay.sample import SAMPLE
 
@@ -32,6 +32,11 @@ WRONG = [
     ("--live", "1e300"),
     ("--scheduler", "random"),
     ("--hints", "all"),
+    ("--parts", "swa"),
+    ("--window", "1"),
+    ("--window-share", "nan"),
+    ("--state-tokens", "0"),
+    ("--chunk", "-1"),
     ("--seeds", "0"),
     ("--seeds", "-1"),
     ("--seeds", "1000000"),
@@ -88,6 +93,12 @@ def test_what_is_copied_is_as_in_the_lab() -> None:
     assert (flags.LONGEST_TOKENS, flags.LONGEST_H) == (selecting.LONGEST_TOKENS, selecting.LONGEST_H)
     assert usual.selection.longest_tokens == flags.LONGEST_TOKENS
     assert usual.clients.hints == flags.HINTS[0]
+    assert flags.PARTS == parts.NAMES
+    usual_parts = parts.Parts()
+    assert flags.WINDOW == parts.ATTENTION_WINDOW
+    assert usual_parts.window_share == flags.WINDOW_SHARE
+    assert usual_parts.state_tokens == flags.STATE_TOKENS
+    assert usual_parts.chunk == flags.CHUNK
     assert flags.USUAL["--live"].startswith(f"{scripts.LIVE:g}; {scripts.LIVE_QUEUED:g} with --queue")
     assert flags.USUAL["--capacity"].startswith("{:g} and {:g}".format(*options.ROOMS))
 
@@ -96,7 +107,9 @@ def test_what_is_copied_is_as_in_the_lab() -> None:
 def test_help_tells_every_default(command: click.Command) -> None:
     shown = CliRunner().invoke(command, ["--help"], terminal_width=200).output
     for flag in ("--policy", "--capacity", "--seeds", *flags.USUAL):
-        (line,) = [line for line in shown.splitlines() if line.strip().startswith(flag.replace("/", " / "))]
+        (line,) = [
+            line for line in shown.splitlines() if line.strip().startswith(flag.replace("/", " / ") + " ")
+        ]
         assert "[default: " in shown[shown.index(line) :].split("\n  --")[0]
 
 

@@ -6,6 +6,7 @@ from agentcache.engine.scheduler import PrefillOrder
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Hints, Policy
 from agentcache.replay.lab.options import LabOptions, arms, conditions, usual_rooms
+from agentcache.replay.lab.parts import Parts
 from agentcache.replay.lab.replaying import replay_cell, room_pages
 from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.table import Arm
@@ -48,6 +49,15 @@ def test_every_option_is_in_the_cells_and_arms() -> None:
     assert conditions(WORKLOAD, queue) == [Cell(Policy.LRU, 3.0, 2.0, 7.0, machine, external=5.0)]
     said = LabOptions.of(policies=("ert",), close=False, hints="noisy", superseded=True)
     assert arms(said) == [Arm(Policy.ERT, closes=False, hints=Hints.NOISY, supersedes=True)]
+
+
+def test_the_parts_of_a_model_are_in_every_cell_and_refused_before_anything_is_read() -> None:
+    said = LabOptions.of(parts="full+swa", window=65, window_share=0.25)
+    assert {cell.parts for cell in conditions(WORKLOAD, said)} == {Parts(window=64, window_share=0.25)}
+    assert said.told()["window"] == 65
+    with pytest.raises(CacheError, match=r"add --parts full\+mamba") as refused:
+        LabOptions.of(parts="full+swa", state_tokens=1024)
+    assert refused.value.kind is Kind.BAD_REQUEST
 
 
 def test_a_queue_has_fewer_sessions_live_and_a_stream_begins_as_recorded() -> None:

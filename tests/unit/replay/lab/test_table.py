@@ -12,11 +12,12 @@ from rich.console import Console
 from agentcache.engine.scheduler import PrefillOrder
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.cells import Cell, Hints, Policy
+from agentcache.replay.lab.parts import Parts
 from agentcache.replay.lab.processes import cores
 from agentcache.replay.lab.replaying import replay_cell
 from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.shown import show, summary
-from agentcache.replay.lab.table import ARMS, Arm, Plan, Row, run_table
+from agentcache.replay.lab.table import ARMS, BOUND, Arm, Plan, Row, run_table
 from agentcache.replay.paged import Workload, page
 from agentcache.replay.synth import synthesize
 from agentcache.replay.trace import Call, Facts, Gap, Place, Session
@@ -249,3 +250,18 @@ def test_a_fault_ends_what_has_not_begun() -> None:
     with pytest.raises(CacheError, match="how many are live"):
         list(run_table(plan, {"swe": WORKLOAD}, lambda: done.append(None), processes=2))
     assert len(done) < plan.replays({"swe": WORKLOAD}) / 4
+
+
+def test_a_hybrid_model_has_no_clairvoyant_line_and_no_share_of_a_gap() -> None:
+    hybrid = replace(CONDITION, parts=Parts(window=255, states=True))
+    plan = Plan({"swe": [hybrid]}, arms=(Arm(Policy.ERT), BOUND), seeds=(1, 2))
+    found = rows(plan)
+    assert [row.arm.name for row in found] == ["lru", "ert", "unbounded"]
+    assert all(row.closed.share is None for row in found)
+    assert found[1].closed.gained == pytest.approx(found[1].hit_rate - found[0].hit_rate)
+    told = [row.as_json() for row in found]
+    assert (told[0]["parts"], told[0]["window"], told[0]["state_tokens"]) == ("full+swa+mamba", 256, 256)
+    out = io.StringIO()
+    show(told, Console(file=out, width=200))
+    title = "swe: full+swa+mamba (windows of 256 tokens in 0.5 of its slots, a state for 256 of its tokens), device"
+    assert title in out.getvalue()
