@@ -17,6 +17,7 @@ from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.cells import Cell, Policy
 from agentcache.replay.lab.clairvoyant import Clairvoyant
 from agentcache.replay.lab.external import CountingTier
+from agentcache.replay.lab.parts import Parts
 from agentcache.replay.lab.replaying import replay_cell
 from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine, Replayed, Why
 from agentcache.replay.lab.trie import prompt_trie
@@ -56,7 +57,7 @@ def through(
     cache = replay_cache(sizing, clock)
     if tier is not None:
         cache.tiers.attach(tier)
-    served = CachedPages(told.workload, cache, lambda _: NOTHING_TOLD)
+    served = CachedPages(told.workload, cache, lambda _: NOTHING_TOLD, parts=sizing.parts)
     with capture_logs() as failed:
         calls = World(told, machine, served, clock).run()
     assert not failed, "a prefetch ends where something in it fails, and says so"
@@ -150,6 +151,18 @@ def test_an_external_tier_has_room_for_a_page() -> None:
         CountingTier(0)
 
 
+def random_parts(rng: random.Random) -> Parts:
+    """Full attention alone, or with windows or states or both, of as few pages as the workloads have."""
+    return Parts(
+        window=rng.choice([0, PAGE_TOKENS, 2 * PAGE_TOKENS + 1]),
+        states=rng.random() < 0.4,
+        chunk=rng.choice([1, 2]) * PAGE_TOKENS,
+        every_chunks=rng.choice([1, 2]),
+        window_share=rng.choice([0.5, 1]),
+        state_tokens=rng.choice([1, 4]) * PAGE_TOKENS,
+    )
+
+
 @pytest.mark.parametrize("core", CORES)
 @given(rng=st.randoms(use_true_random=False), longest_ns=st.integers(1, 200))
 @settings(max_examples=80, deadline=None)
@@ -165,6 +178,7 @@ def test_no_replay_hangs_loses_a_call_or_finds_what_is_not_there(
         core,
         write_policy=rng.choice(list(WritePolicy)),
         external_pages=rng.randint(1, 30),
+        parts=random_parts(rng),
     )
     calls = through(told, machine, sizing)
     assert [one.call for one in calls] == [call for session in paged.sessions for call in session.calls]
