@@ -9,7 +9,7 @@ A trace of your own is --trace NAME=PATH. --full adds rooms, a host tier and que
 mean shares by trace comes last.
 
 The real cache decides, over slots without bytes: hit rates are those that a worker would have. Times are modelled:
-prefill 10,000, host 200,000 and decoding 50 tokens a second.
+prefill 10,000, host 200,000 and decoding 50 tokens a second. docs/replay.md names every key of the JSON.
 """
 
 import json

@@ -97,7 +97,7 @@ LAB: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("--seeds",), {"type": click.IntRange(1, 1000), "help": "how often, with other starts of the sessions"}),
     (
         ("--longest-tokens",),
-        {"type": COUNT, "help": "leave out sessions with a longer prompt, and their sub-agents"},
+        {"type": COUNT, "help": "leave out sessions with a longer prompt or answer, and their sub-agents"},
     ),
     (
         ("--longest-h",),
