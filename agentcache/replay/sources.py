@@ -30,6 +30,8 @@ _NUMBERED = re.compile(r"(?:event[-_])?(\d+)(?:[-_].*)?\.json")
 _ENDINGS = (".json", ".jsonl", ".traj", ".csv")
 _MALFORMED = (ValueError, RecursionError, csv.Error)
 _BOM = b"\xef\xbb\xbf"
+_HALVES = (b"\\ud", b"\\uD", b"\xed")
+"""Where one of these is, there may be half a surrogate pair, as in tool output that was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,10 @@ class Source:
 
     def _parsed(self, text: bytes, line: int) -> Document:
         try:
-            return Document(json.loads(text), self.path, line)
+            value = json.loads(text)
+            if any(mark in text for mark in _HALVES):
+                value = _whole(value)
+            return Document(value, self.path, line)
         except _MALFORMED as error:
             raise self._malformed("JSON", line, error) from None
 
@@ -201,3 +206,15 @@ def _stem(path: Path) -> str:
 
 def _place(path: Path, line: int) -> str:
     return f"{path}, line {line}" if line else str(path)
+
+
+def _whole(value: Any) -> Any:
+    """The same JSON with U+FFFD for half surrogate pairs, which no tokenizer, terminal or request takes."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case list():
+            return [_whole(one) for one in value]
+        case dict():
+            return {_whole(name): _whole(one) for name, one in value.items()}
+    return value

@@ -222,3 +222,11 @@ def test_a_file_comes_before_those_in_the_directory_of_its_name(tmp_path: Path) 
         (tmp_path / name).touch()
     found = [str(source.path.relative_to(tmp_path)) for source in sources(tmp_path)]
     assert found == ["r.jsonl", "s.jsonl", "s/below/agent-1.jsonl", "t.traj", "u.csv"]
+
+
+@pytest.mark.parametrize("half", [rb"\ud83d", rb"\uDC00", b"\xed\xa0\xbd"])
+def test_half_a_surrogate_pair_becomes_a_replacement_character(tmp_path: Path, half: bytes) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'{"a%s": ["caf%s e", {"b": "\\ud83d\\ude00"}, 1, null]}\n' % (half, half))
+    (document,) = Source(path).documents()
+    assert document.value == {"a\ufffd": ["caf\ufffd e", {"b": "\U0001f600"}, 1, None]}
