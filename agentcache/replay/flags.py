@@ -88,7 +88,10 @@ LAB: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         },
     ),
     (("--window",), {"type": click.IntRange(2, MANY), "help": "tokens of an attention window"}),
-    (("--window-share",), {"type": FRACTION, "help": "slots for windows, for one of full attention"}),
+    (
+        ("--window-share",),
+        {"type": Finite(0, 1, min_open=True), "help": "slots for windows, for one of full attention"},
+    ),
     (
         ("--state-tokens",),
         {"type": COUNT, "help": "one state for so many tokens of the room of full attention"},

@@ -26,6 +26,7 @@ WRONG = [
     ("--capacity", "-3"),
     ("--host", "nan"),
     ("--external", "-1"),
+    ("--window-share", "1e9"),
     ("--live", "nan"),
     ("--live", "-2"),
     ("--live", "1e-300"),
