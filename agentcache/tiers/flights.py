@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 from agentcache.keys import object_name
 from agentcache.tiers.api import JobResult, SlotBytes, Transfer
@@ -109,8 +109,7 @@ class Flight:
 def identities(piece: Piece, hashes: Sequence[bytes], page_tokens: int) -> Iterator[Identity]:
     """The objects that the slots of a piece are, in order, by the hashes of its path's pages."""
     first = piece.end // page_tokens - 1 if piece.start == piece.end else piece.start // page_tokens
-    for page_hash in hashes[first : first + len(piece.slots)]:
-        yield piece.component, page_hash
+    return zip(repeat(piece.component), hashes[first : first + len(piece.slots)], strict=False)
 
 
 def parts(piece: Piece, places: list[int]) -> Iterator[Piece]:
