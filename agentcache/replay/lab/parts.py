@@ -65,13 +65,14 @@ class Parts:
         return tuple(specs)
 
     def slots(self, full_pages: int, page_tokens: int) -> dict[ComponentName, int]:
-        """The slots of each component beside so many pages of FULL; one of each at least."""
+        """The slots of each component beside so many pages of FULL: one at least, and none that FULL cannot use."""
         sizes: Mapping[ComponentName, float] = {
             FULL: full_pages,
             SWA: full_pages * self.window_share,
             MAMBA: full_pages * page_tokens / self.state_tokens,
         }
-        return {spec.name: max(1, round(sizes[spec.name])) for spec in self.specs(page_tokens)}
+        counts = {spec.name: round(min(full_pages, sizes[spec.name])) for spec in self.specs(page_tokens)}
+        return {name: max(1, count) for name, count in counts.items()}
 
 
 FULL_ONLY = Parts()
