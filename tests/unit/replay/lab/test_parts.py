@@ -114,7 +114,11 @@ def test_slots_are_shares_of_the_room_and_one_at_least() -> None:
     }
     assert Parts(states=True, state_tokens=10**9).slots(100, 64) == {FULL: 100, MAMBA: 1}
     assert FULL_ONLY.slots(100, 64) == {FULL: 100}
-    assert Parts(64, True, window_share=1e9, state_tokens=1).slots(100, 64) == {FULL: 100, SWA: 100, MAMBA: 100}
+    assert Parts(64, True, window_share=1e9, state_tokens=1).slots(100, 64) == {
+        FULL: 100,
+        SWA: 100,
+        MAMBA: 100,
+    }
 
 
 @pytest.mark.parametrize("core", CORES)
