@@ -125,7 +125,7 @@ class CachedPages:
         parent = SessionId(_name(session.parent)) if session.parent >= 0 else None
         superseded = self._supersedes and not call.extends
         tag = SessionTag(SessionId(_name(call.session)), parent=parent, superseded=superseded)
-        self._queued[_key(call)] = ticket = self.cache.enter(tag)
+        self._queued[call.key] = ticket = self.cache.enter(tag)
         self.cache.tiers.expect(ticket, _prompt(call))
         bring(self.cache.tiers, ticket)
 
@@ -134,11 +134,11 @@ class CachedPages:
 
     def expects(self, starts: Sequence[tuple[PagedCall, int]], now_ns: int) -> None:
         for call, start_ns in starts:
-            if ticket := self._queued.get(_key(call)):
+            if ticket := self._queued.get(call.key):
                 self.cache.expects(ticket, start_ns)
 
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
-        begun = self._begun.get(_key(call)) or self._begin(call)
+        begun = self._begun.get(call.key) or self._begin(call)
         if not ready(self.cache, begun.turn, must):
             return None
         reserved = self._publishing.reserve(begun.turn, call, must)
@@ -150,12 +150,12 @@ class CachedPages:
         return Found(device, host, external, why)
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
-        begun = self._begun[_key(call)]
+        begun = self._begun[call.key]
         self._publishing.publish(begun.turn, call.prompt, begun.reserved)
         self._note(call, call.prompt, begun.turn)
 
     def finish(self, call: PagedCall, now_ns: int) -> None:
-        begun = self._begun.pop(_key(call))
+        begun = self._begun.pop(call.key)
         turn, path = begun.turn, np.concatenate((call.prompt, call.output))
         if len(call.output) and turn.boundary_tokens == self._publishing.end(len(call.prompt)):
             self._publishing.answer(turn, path)
@@ -168,13 +168,13 @@ class CachedPages:
         self._history.closed(session)
 
     def _begin(self, call: PagedCall) -> _Begun:
-        prompt, ticket = _prompt(call), self._queued.pop(_key(call))
+        prompt, ticket = _prompt(call), self._queued.pop(call.key)
         bring(self.cache.tiers, ticket)
         there = self.cache.peek(prompt)
         turn = self.cache.begin(ticket, prompt)
         cut = Cut(turn.full_tokens, turn.miss.reason if turn.miss else None)
-        self._begun[_key(call)] = _Begun(turn, there, cut)
-        return self._begun[_key(call)]
+        self._begun[call.key] = _Begun(turn, there, cut)
+        return self._begun[call.key]
 
     def _note(self, call: PagedCall, path: Pages, turn: ActiveTurn) -> None:
         """Remember what of a path was published, and what found no room."""
@@ -187,10 +187,6 @@ class CachedPages:
 
 def _prompt(call: PagedCall) -> Prompt:
     return Prompt(call.prompt, NAMESPACE, call.reusable)
-
-
-def _key(call: PagedCall) -> tuple[int, int]:
-    return call.session, call.turn
 
 
 def _name(session: int) -> str:

@@ -78,19 +78,19 @@ class Clairvoyant:
         found = Found(device=near, host=hit - near, why=self._history.why(call, hit))
         self._future.started(call, now_ns + self._future.ends_after_ns(call, found))
         there.put(ends.prompt, here)
-        self._running[_key(call)] = own = _Running(ends, lock, kept, kept - here)
+        self._running[call.key] = own = _Running(ends, lock, kept, kept - here)
         self._relock(own, ends.prompt, here)
         self._reserved += own.room
         self._fit()
         return found
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
-        own = self._running[_key(call)]
+        own = self._running[call.key]
         self._publish(own, own.ends.prompt)
         self._note(call, call.prompt, own.kept)
 
     def finish(self, call: PagedCall, now_ns: int) -> None:
-        own = self._running[_key(call)]
+        own = self._running[call.key]
         self._future.started(call, now_ns)
         if len(call.output) and own.kept == len(call.prompt):
             on_device, _ = self._there.depths(own.ends.whole)
@@ -102,7 +102,7 @@ class Clairvoyant:
             self._publish(own, own.ends.whole)
         self._note(call, np.concatenate((call.prompt, call.output)), own.kept)
         self._there.unlock(own.lock)
-        del self._running[_key(call)]
+        del self._running[call.key]
 
     def close(self, session: int, now_ns: int) -> None:
         """Nothing that was not known, but why a page is gone."""
@@ -208,7 +208,3 @@ class _Eviction:
         ranked = list(zip((-self._future.next_uses(ordered)).tolist(), ordered.tolist(), strict=True))
         heapq.heapify(ranked)
         return ranked
-
-
-def _key(call: PagedCall) -> tuple[int, int]:
-    return call.session, call.turn

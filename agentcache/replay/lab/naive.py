@@ -61,7 +61,7 @@ class NaiveLru:
         """Nothing to do."""
 
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
-        key = (call.session, call.turn)
+        key = call.key
         if key not in self._running:  # asked again, it goes on from what it found first
             path = self._match(call)
             self._running[key] = _Running(path, hit=len(path))
@@ -74,18 +74,18 @@ class NaiveLru:
         return Found(device=own.hit, why=self._history.why(call, own.hit))
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
-        own = self._running[(call.session, call.turn)]
+        own = self._running[call.key]
         self._publish(own, call.prompt.tolist(), now_ns)
         self._note(call, own, call.prompt.tolist())
 
     def finish(self, call: PagedCall, now_ns: int) -> None:
-        own = self._running[(call.session, call.turn)]
+        own = self._running[call.key]
         path = [*call.prompt.tolist(), *call.output.tolist()]
         if len(call.output) and len(own.path) == len(call.prompt):
             own.room = self._make_room(len(call.output), must=True) or 0
             self._publish(own, path, now_ns)
         self._note(call, own, path)
-        del self._running[(call.session, call.turn)]
+        del self._running[call.key]
 
     def close(self, session: int, now_ns: int) -> None:
         """This order knows no sessions; why a page is gone is told as for others."""

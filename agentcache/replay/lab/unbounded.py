@@ -37,12 +37,12 @@ class Unbounded:
     def start(self, call: PagedCall, now_ns: int, must: bool) -> Found | None:
         ever, prompt = self._history.ever, call.prompt[: call.reusable]
         hit, full = ever.deepest(prompt), ever.leading(prompt)
-        self._begun[(call.session, call.turn)] = hit, full
+        self._begun[call.key] = hit, full
         cut = Cut(full, ever.refusal(prompt, full - full % ever.grid))
         return Found(device=hit, why=self._history.why(call, hit, cut))
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
-        hit, full = self._begun.pop((call.session, call.turn))
+        hit, full = self._begun.pop(call.key)
         tokens = cut_tokens(call, self._page)
         ends: Sequence[int] = ()
         if self._hybrid:
