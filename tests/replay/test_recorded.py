@@ -1,12 +1,15 @@
 """The readers over recorded traces; the counts were taken with other programs, before these readers were there."""
 
+import json
 import os
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
 
 import pytest
+from click.testing import CliRunner
 
+from agentcache import cli
 from agentcache.replay.formats.sweagent import SweAgentReader
 from agentcache.replay.inspecting import contents, spread
 from agentcache.replay.readers import Trace, open_trace
@@ -151,3 +154,31 @@ def test_buckets_of_mooncake_are_spread_in_order() -> None:
     starts = [session.among.start_s or 0.0 for session in open_trace(data("mooncake-fast25")).sessions()]
     assert starts == sorted(starts)
     assert starts[-1] == pytest.approx(1022, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "sessions", "unbounded"),
+    [
+        ("weka-claude-code", 8, 0.946),
+        ("miniswe-gemini3-swebench-verified", 4, 0.963),
+        ("tau-bench-gpt4o-airline", 8, 0.942),
+        ("sweagent-demos", 8, 0.886),
+        ("claude-code-session-share", 9, 0.67),
+        ("lmcache-agent-trace/miniswe.jsonl.xz", 4, 0.947),
+        ("lmcache-agent-trace/magagent.jsonl.xz", 4, 0.837),
+        ("lmcache-agent-trace/taubench.jsonl.xz", 8, 0.745),
+        ("tracelab-examples/example_sessions.tar.xz/derived", 2, 0.901),
+        ("mooncake-fast25", 1_000, 0.167),
+        ("azure-llm-2023", 100, 0.0),
+    ],
+)
+def test_every_set_is_replayed(name: str, sessions: int, unbounded: float) -> None:
+    """Its first sessions, as the command does it; `unbounded`: what an unlimited cache has of the prompts."""
+    options = ["--sessions", str(sessions), "--seeds", "1", "--processes", "1", "--policy", "unbounded"]
+    asked = CliRunner().invoke(cli.cli, ["replay", str(data(name)), *options, "--json"])
+    assert (asked.exit_code, asked.exception) == (0, None)
+    rows = json.loads(asked.stdout)["rows"]
+    rates = {(row["policy"], row["capacity"]): row["hit_rate"] for row in rows}
+    for (policy, capacity), rate in rates.items():
+        assert 0 <= rate <= rates["unbounded", capacity] < 1, policy
+        assert rates["unbounded", capacity] == pytest.approx(unbounded, abs=0.02)

@@ -64,7 +64,7 @@ class Dialogue:
     @property
     def ends(self) -> list[float]:
         """When their answers were whole, of those of which it is told."""
-        return [turn.ended_s for turn in self._turns if turn.ended_s is not None]
+        return [turn.ended_s for turn in self._turns if turn.ended_s]
 
     def ask(self, message: Message, kind: WaitKind, happened: Happened) -> None:
         """Something that the next prompt has; `kind`: who says it."""

@@ -116,6 +116,33 @@ def test_a_directory_is_its_traces_in_name_order(tmp_path: Path) -> None:
     assert found == ["a/1.traj.json", "b/2.traj.json", "c.jsonl.xz"]
 
 
+EVENTS = ("c1/events/10.json", "c1/events/9.json", "c1/event_cache/0-5.json", "c2/event_000000_3f.json")
+
+
+def test_numbered_files_of_events_are_one_trace(tmp_path: Path) -> None:
+    """In the order of their numbers, a page before what begins with it. What is not numbered is none of them."""
+    beside = ("c1/base_state.json", "c1/events/notes.json", "c2/meta.json", "c3/1.json", "c2/a.jsonl")
+    for name in (*EVENTS, "c1/events/2.traj.json", *beside):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b'{"n": 1}')
+    found = {str(one.path.relative_to(tmp_path)): one for one in sources(tmp_path)}
+    assert list(found) == ["c1", "c1/events/2.traj.json", "c2", "c2/a.jsonl"]
+    parts = [str(part.relative_to(tmp_path)) for part in found["c1"].parts]
+    assert parts == ["c1/event_cache/0-5.json", "c1/events/9.json", "c1/events/10.json"]
+    assert (found["c1"].stem, found["c1"].count(), values(found["c1"])) == ("c1", 3, [(0, 1)] * 3)
+    (alone,) = sources(tmp_path / "c1" / "event_cache")
+    assert (alone.path, alone.count()) == (tmp_path / "c1", 1)
+
+
+def test_events_in_an_archive(tmp_path: Path) -> None:
+    path = tmp_path / "t.tar"
+    path.write_bytes(tarred(**{name.replace("/", "__"): b'{"n": 1}' for name in EVENTS[:2]}))
+    for asked in (path, path / "c1", path / "c1" / "events"):
+        (source,) = sources(asked)
+        assert (source.path, [part.name for part in source.parts]) == (path / "c1", ["9.json", "10.json"])
+        assert values(source) == [(0, 1), (0, 1)]
+
+
 def test_nothing_to_read(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent.jsonl"):
         with pytest.raises(CacheError) as caught:
