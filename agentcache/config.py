@@ -58,7 +58,7 @@ class CacheSettings(_Group):
     swa_slots: int = Field(default=256, ge=1, description="device pages of each sliding window")
     mamba_slots: int = Field(default=256, ge=1, description="device recurrent states")
     eviction_policy: Literal["lru", "session", "ert"] = Field(
-        default="session", description="order of eviction"
+        default="ert", description="order of eviction"
     )
     eviction_base: Literal["lru", "lfu", "priority"] = Field(
         default="lru", description="what decides between equals in the session order"
@@ -74,6 +74,12 @@ class CacheSettings(_Group):
     def _grid_is_whole_pages(self) -> "CacheSettings":
         if self.grid_tokens % self.page:
             raise ValueError(f"grid_tokens must be a multiple of page_tokens ({self.page_tokens})")
+        return self
+
+    @model_validator(mode="after")
+    def _base_is_of_its_order(self) -> "CacheSettings":
+        if self.eviction_base != "lru" and self.eviction_policy != "session":
+            raise ValueError("eviction_base is of the session order; say eviction_policy session too")
         return self
 
     @property

@@ -75,7 +75,7 @@ class CoreConfig:
     page_tokens: int
     specs: tuple[ComponentSpec, ...]
     grid_tokens: int = 0
-    order: Order = Order.SESSION
+    order: Order = Order.ERT
     base: OrderBase = OrderBase.LRU
     write_policy: WritePolicy = WritePolicy.WRITE_THROUGH
     host_tier: bool = False

@@ -100,6 +100,12 @@ def test_grid_that_is_not_whole_pages_is_refused() -> None:
     assert "multiple of page_tokens (48)" in refused({"page_tokens": 48, "grid_tokens": 64}, NOWHERE)
 
 
+def test_a_base_needs_its_order() -> None:
+    assert "say eviction_policy session too" in refused({"eviction_base": "lfu"}, NOWHERE)
+    said = resolve({"eviction_base": "lfu", "eviction_policy": "session"}, NOWHERE).settings
+    assert (said.eviction_policy, said.eviction_base) == ("session", "lfu")
+
+
 def test_named_file_that_is_missing_is_refused() -> None:
     assert "cannot read the settings file gone.toml" in refused({}, NOWHERE, Path("gone.toml"))
     assert "cannot read the settings file gone.toml" in refused({}, {"AGENTCACHE_CONFIG": "gone.toml"})

@@ -67,7 +67,7 @@ async def test_a_worker_without_tiers_says_so(client: httpx2.AsyncClient) -> Non
     said = (await client.get("/v1/cache")).json()
     assert said["object"] == "cache"
     assert (said["page_tokens"], said["grid_tokens"]) == (4, 32)
-    assert (said["eviction_policy"], said["write_policy"]) == ("session", "write_through")
+    assert (said["eviction_policy"], said["write_policy"]) == ("ert", "write_through")
     assert list(said["tiers"]["device"]) == ["FULL", "SWA", "MAMBA"]
     assert said["tiers"]["host"] == {}
     assert said["external"]["state"] == "absent"
