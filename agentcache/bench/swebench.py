@@ -37,7 +37,9 @@ from agentcache.bench.swebench_script import choose, write_script
 from agentcache.clock import SystemClock
 from agentcache.config import EngineSettings
 from agentcache.engine.tokenizer import ChatTokenizer, load_tokenizer
-from agentcache.errors import CacheError, Kind
+from agentcache.replay.ending import terminated_as_interrupted
+from agentcache.replay.lab.command import load_workload
+from agentcache.replay.lab.options import LabOptions
 from agentcache.replay.lab.selecting import Selection
 from agentcache.replay.progress import steps
 from agentcache.replay.readers import open_trace
@@ -56,27 +58,29 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     logs.configure("text", "warning", sys.stderr)
     plot = plotter(options.plot, PLOT) if options.plot else None
-    tokenizer, console = load_tokenizer(), Console(stderr=True)
-    sessions = _told(options) if ENGINE in options.only else []  # asked first: it may have no text
-    result: Report = {}
-    if LAB_LEVEL in options.only:
-        result[LAB_LEVEL] = _in_lab(options, tokenizer, console)
-    if ENGINE in options.only:
-        result[ENGINE] = _on_engine(options, sessions, tokenizer, console)
+    with terminated_as_interrupted():
+        result = _measured(options, Console(stderr=True))
     answer(result, options.json, partial(show, result))
     if plot:
         plot([result], options.plot)
     return 1 if wrong_answers(result) else 0
 
 
-def _in_lab(options: argparse.Namespace, tokenizer: ChatTokenizer, console: Console) -> Report:
+def _measured(options: argparse.Namespace, console: Console) -> Report:
+    sessions = _told(options) if ENGINE in options.only else []  # asked first: it may have no text
+    result: Report = {}
+    if LAB_LEVEL in options.only:
+        result[LAB_LEVEL] = _in_lab(options, console)
+    if ENGINE in options.only:
+        result[ENGINE] = _on_engine(options, sessions, load_tokenizer(), console)
+    return result
+
+
+def _in_lab(options: argparse.Namespace, console: Console) -> Report:
     size = _lab_size(options)
     name = options.trace.name if options.trace else f"synthetic {SYNTHETIC}"
-    workload = Selection(sessions=size.sessions).page(_recorded(options, size), tokenizer.encode)
-    if not workload.sessions:
-        raise CacheError(
-            Kind.BAD_TRACE, f"{name} has no session of at most 400,000 tokens and 6 hours to replay"
-        )
+    asked = LabOptions(selection=Selection(sessions=size.sessions))
+    workload = load_workload(name, _recorded(options, size), asked, console)
     plan = lab_plan(name, workload, size)
     with steps(
         "replays in the lab", plan.replays({name: workload}), console, SystemClock(), "replays"
@@ -100,7 +104,7 @@ def _recorded(options: argparse.Namespace, size: LabSize) -> Iterable[Session]:
 
 
 def _told(options: argparse.Namespace) -> list[Session]:
-    """What the engine is asked. Errors: BAD_TRACE, for a trace without text too."""
+    """What the engine is asked. Errors: BAD_TRACE, also for a trace without text."""
     size = _engine_size(options)
     return choose(open_trace(options.trace or SAMPLE).sessions(), size.sessions, size.turns)
 

@@ -22,8 +22,8 @@ class LabSize:
     batches: Sequence[int] = (16, 32, 64)
     sessions: int = 150
     seeds: int = 2
-    device_pages: int = 4096
-    host_pages: int = 8192
+    device_pages: int = 3072
+    host_pages: int = 6144
 
 
 LAB, FULL_LAB = LabSize(), LabSize((8, 16, 32, 64, 128), 300, 5)

@@ -49,7 +49,7 @@ def choose(sessions: Iterable[Session], many: int, turns: int) -> list[Session]:
     """
     found = list(islice((one for one in sessions if not one.among.parent and one.calls), many))
     for one in found:
-        if one.block_tokens or not one.calls[0].added:
+        if not one.has_text:
             said = f"{one.place} tells no text, and an engine is asked in text"
             raise CacheError(Kind.BAD_TRACE, f"{said}; --only lab replays it without an engine")
     if not found:

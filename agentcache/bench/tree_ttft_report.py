@@ -67,7 +67,7 @@ def show(results: Sequence[Report], console: Console) -> None:
     table = Table(
         title=f"{talk['rounds']} rounds of {talk['asked']} + {talk['answered']} tokens, pages of "
         f"{talk['page_tokens']}, grid {talk['grid_tokens']}, torch threads {results[0]['threads'] or 'as it likes'}: "
-        f"ms a round, medians of {talk['trials']} trials",
+        f"ms a round, medians over trials: {talk['trials']}",
         title_justify="left",
     )
     names = ("model", "rounds", "time", "reference", "native", "saved", "ratio", "ratio of each trial")

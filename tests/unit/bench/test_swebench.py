@@ -3,17 +3,20 @@
 import io
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import structlog
+from matplotlib.colors import to_rgb
 from rich.console import Console
 
 from agentcache.bench import swebench, swebench_plot
 from agentcache.bench.swebench import main
 from agentcache.bench.swebench_engine import slots_for
 from agentcache.bench.swebench_lab import LabSize, lab_plan, replay_batches
-from agentcache.bench.swebench_plot import plot
+from agentcache.bench.swebench_plot import COLOURS, plot
 from agentcache.bench.swebench_report import ENGINE, LAB, Report, against_lru, show, wrong_answers
 from agentcache.bench.swebench_script import Ask, Close, choose, prompts, write_script
 from agentcache.engine.publish import PublishPolicy
@@ -178,19 +181,20 @@ def test_levels_of_two_runs_are_one_picture(tmp_path: Path) -> None:
 
 
 def test_the_picture_says_what_is_held_and_marks_the_bound(tmp_path: Path) -> None:
-    found = result()
-    bound = {**found[LAB]["rows"][0], "order": "clairvoyant"}
-    pictures = []
-    for rows in (found[LAB]["rows"], [*found[LAB]["rows"], bound]):
-        plot([{LAB: {**found[LAB], "rows": rows}}], tmp_path / "out.svg")
-        pictures.append((tmp_path / "out.svg").read_text())
-    for said in (
-        "150 sessions of agents; device 4,096 pages",
-        "prompt tokens from the cache, %",
-        "\N{MINUS SIGN}20 %",
-    ):
-        assert said in pictures[0]
-    assert len(pictures[1]) > len(pictures[0])
+    found = result()[LAB]
+    bound = {**found["rows"][0], "order": "clairvoyant"}
+    plain, bounded = tmp_path / "plain.svg", tmp_path / "bounded.svg"
+    plot([{LAB: found}], plain)
+    plot([{LAB: {**found, "rows": [*found["rows"], bound]}}], bounded)
+    held = "150 sessions of agents; device 4,096 and host 8,192 pages of 64 tokens"
+    for said in (held, "prompt tokens from the cache, %", "\N{MINUS SIGN}20%"):
+        assert said in plain.read_text()
+    assert [("(bound)" in path.read_text()) for path in (plain, bounded)] == [False, True]
+
+
+def test_the_orders_differ_without_colour() -> None:
+    greys = sorted(float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) for colour in COLOURS.values())
+    assert min(lighter - darker for darker, lighter in pairwise(greys)) > 0.1
 
 
 def test_a_picture_that_could_not_be_saved_is_a_named_fault(tmp_path: Path) -> None:
