@@ -86,20 +86,22 @@ def _recorded_ns(roots: Sequence[PagedSession]) -> dict[int, int]:
 
 
 def draw_tells(script: Script, cell: Cell, seed: int) -> Tells:
-    """What is told at the end of each call: whom the session waits for, and how long by the cell's hints."""
+    """What is told at the end of each call: whom the session waits for, and how long by the cell's hints.
+
+    A client that says how long its tool takes says that it is one, however the answer ended.
+    """
     chance = random.Random(f"hints {seed}")  # other numbers than those that made the gaps
     noise = [[chance.gauss(0.0, cell.sigma) for _ in gaps] for gaps in script.gaps_ns]
     sessions = script.workload.sessions
 
     def tells(call: PagedCall) -> Told:
         calls = sessions[call.session].calls
-        kind = _kind_after(calls, call.turn)
         tool = call.turn + 1 < len(calls) and calls[call.turn + 1].kind is WaitKind.TOOL
         if cell.hints is Hints.NONE or not tool:
-            return Told(kind)
+            return Told(_kind_after(calls, call.turn))
         gap_s = max(SHORTEST_S, script.gaps_ns[call.session][call.turn + 1] / NANOSECONDS)
         off = noise[call.session][call.turn + 1] if cell.hints is Hints.NOISY else 0.0
-        return Told(kind, gap_s * math.exp(off))
+        return Told(WaitKind.TOOL, gap_s * math.exp(off))
 
     return tells
 

@@ -102,8 +102,11 @@ def test_where_a_trace_does_not_say_how_answers_ended_it_is_the_wait_that_follow
 
 @pytest.mark.parametrize("finish", ["", "stop", "tool_calls"])
 def test_hints_tell_how_long_tools_take_and_of_nothing_else(finish: str) -> None:
-    hints = [gap_s for _, gap_s in told(paged(session("s", *ALL_KINDS, finish=finish)), Hints.EXACT)]
-    assert hints == [30.0, None, None, None]
+    """And that they are tools, where an answer says nothing of them, as of commands in its text."""
+    workload = paged(session("s", *ALL_KINDS, finish=finish))
+    first, *others = told(workload, Hints.EXACT)
+    assert first == (WaitKind.TOOL, 30.0)
+    assert others == told(workload)[1:]
 
 
 def test_noisy_hints_are_off_by_their_sigma() -> None:
