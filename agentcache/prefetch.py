@@ -275,7 +275,12 @@ class Prefetcher:
     # loading
 
     def _load(self, one: Prefetch) -> bool:
-        """Start the next stretch. False: room is short just now."""
+        """Start the next stretch that is not there yet. False: room is short just now."""
+        while one.ends and one.ends[0] <= one.voted:  # somebody else has computed or brought it
+            one.ends.popleft()
+        if not one.ends:
+            one.stage = Stage.OVER
+            return True
         stretch = self._stretch(one, one.ends[0])
         loading = [other.stretch.pages for other in self._flying.values()]
         resident = self._core.peek(one.key, one.limit).any_tier.length
