@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from agentcache.bench.options import Plotter
+from agentcache.bench.options import Plotter, need_place
 from agentcache.errors import CacheError, Kind
 
 STYLE = {
@@ -41,10 +41,26 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def draw_kept(arguments: Sequence[str], text: str | None, draw: Plotter) -> int:
-    """The command that draws what --json printed, of one run or of several; `text` is its module's."""
+    """The command that draws what --json printed, of one run or of several; `text` is its module's.
+
+    Errors  BAD_REQUEST for a file that is no such result
+    """
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="an .svg or .png file")
     parser.add_argument("results", type=Path, nargs="+", help="what --json printed")
     options = parser.parse_args(arguments)
-    draw([json.loads(path.read_text(encoding="utf-8")) for path in options.results], options.out)
+    need_place(options.out)
+    results = [_kept(path) for path in options.results]
+    try:
+        draw(results, options.out)
+    except (KeyError, TypeError, ValueError) as error:
+        names = ", ".join(map(str, options.results))
+        raise CacheError(Kind.BAD_REQUEST, f"{names}: not what --json of this benchmark printed") from error
     return 0
+
+
+def _kept(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CacheError(Kind.BAD_REQUEST, f"{path} is no file of JSON: {error}") from error

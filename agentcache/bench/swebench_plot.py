@@ -56,7 +56,7 @@ def _hits(axes: Axes, rows: Sequence[Report]) -> None:
         look: dict[str, Any] = {"width": width, "edgecolor": OUTLINES[order], "linewidth": 0.7}
         axes.bar(at, device, color=COLOURS[order], **look)
         tops = axes.bar(at, host, bottom=device, color="white", hatch=HATCH, **look)
-        axes.bar_label(tops, [f"{100 * row['hit_rate']:.0f}" for row in of_order], padding=1, fontsize=7)
+        axes.bar_label(tops, [f"{100 * row['hit_rate']:.0f}" for row in of_order], padding=1, fontsize=6.5)
     _batches(axes, rows)
     axes.set_ylim(0, 105)
     axes.set_title("prompt tokens from the cache, %", loc="left", fontsize=9)
@@ -68,7 +68,7 @@ def _times(axes: Axes, rows: Sequence[Report]) -> None:
         bars = axes.bar(at, [row["ttft_ms"] for row in of_order], width, color=COLOURS[order], **look)
         if order != BASELINE:
             changes = [f"{100 * row['ttft_change']:+.0f}%".replace("-", "\N{MINUS SIGN}") for row in of_order]
-            axes.bar_label(bars, changes, padding=1, fontsize=7)
+            axes.bar_label(bars, changes, padding=1, fontsize=6.5)
     _batches(axes, rows)
     axes.margins(y=0.1)
     axes.yaxis.set_major_formatter("{x:,.0f}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agentcache.bench import options
+from agentcache.bench import multiturn_plot, options, swebench_plot
 from agentcache.bench.options import (
     add_answers,
     answer,
@@ -73,6 +73,17 @@ def test_a_picture_without_matplotlib_says_how_to_get_it(
 
 def test_what_draws_is_found_by_name(tmp_path: Path) -> None:
     assert plotter(tmp_path / "result.svg", DRAWER).__module__ == "agentcache.bench.swebench_plot"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"lab": {}}', "{}"])
+def test_a_kept_file_that_is_no_result_is_named(tmp_path: Path, text: str) -> None:
+    kept = tmp_path / "kept.json"
+    kept.write_text(text)
+    for draws in (multiturn_plot, swebench_plot):
+        with pytest.raises(CacheError, match=r"kept\.json") as refused:
+            draws.main([str(tmp_path / "out.svg"), str(kept)])
+        assert refused.value.kind is Kind.BAD_REQUEST
+    assert not (tmp_path / "out.svg").exists()
 
 
 def test_a_folder_is_made_and_a_file_in_its_place_refused(tmp_path: Path) -> None:
