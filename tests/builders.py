@@ -54,9 +54,9 @@ def config_of(
 ) -> CoreConfig:
     """A config for a component combination; `grid` and `states` count pages, and states lie on the grid if not said.
 
-    `more` are fields of `CoreConfig`; the order is `lru` if not said.
+    `more` are fields of `CoreConfig`; the order is `lru` if not said, and `unclaimed_ns` is 0.
     """
-    more.setdefault("order", Order.LRU)
+    more = {"order": Order.LRU, "unclaimed_ns": 0, **more}
     policy = WritePolicy.WRITE_BACK if write_back else WritePolicy.WRITE_THROUGH
     specs = specs_of(kinds, page, states or grid)
     return CoreConfig(page, specs, grid_tokens=grid * page, write_policy=policy, **more)

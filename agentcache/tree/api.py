@@ -69,6 +69,7 @@ class WritePolicy(StrEnum):
 class CoreConfig:
     """What a core is built from. `grid_tokens` 0 means one page. FULL is always the first spec.
 
+    `unclaimed_ns`: how much longer than since its last use what no session has, or had, is expected to stay unread (`ert`).
     Cores refuse what cannot be a tree with BAD_CONFIG (shapes.py).
     """
 
@@ -81,6 +82,7 @@ class CoreConfig:
     host_tier: bool = False
     emit_events: bool = False
     max_markers: int = 8
+    unclaimed_ns: int = 60_000_000_000
 
     @property
     def tiers(self) -> tuple[TierName, ...]:

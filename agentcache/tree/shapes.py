@@ -7,6 +7,7 @@ from agentcache.tree.api import CoreConfig, Order, OrderBase
 from agentcache.types import FULL, Checkpoint, ComponentSpec, Path, Window
 
 MOST_TOKENS = 2**32
+MOST_NS = 2**62
 
 
 def demand_shape(config: CoreConfig) -> None:
@@ -32,6 +33,8 @@ def shape_faults(config: CoreConfig) -> Iterator[str]:
         yield f"grid_tokens {config.grid} is not a multiple of page_tokens {config.page_tokens}"
     if config.grid >= MOST_TOKENS:
         yield f"grid_tokens lie below 2^32, unlike {config.grid}"
+    if not 0 <= config.unclaimed_ns < MOST_NS:
+        yield f"unclaimed_ns is a time from 0 to below 2^62 ns, unlike {config.unclaimed_ns}"
     for spec in config.specs:
         yield from _rule_faults(spec, config)
 

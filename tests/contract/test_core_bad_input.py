@@ -245,6 +245,8 @@ def test_without_a_host_tier_nothing_is_planned_there(drive: Drive) -> None:
         ({"grid_tokens": -4}, "grid_tokens -4 is not a multiple"),
         ({"order": "mru"}, "no eviction order is called 'mru'"),
         ({"base": "fifo"}, "no base of the session order is called 'fifo'"),
+        ({"unclaimed_ns": -1}, "unclaimed_ns is a time from 0 to below 2^62 ns, unlike -1"),
+        ({"unclaimed_ns": 2**62}, "unclaimed_ns is a time from 0"),
     ],
 )
 def test_no_core_is_made_of_what_cannot_be_a_tree(

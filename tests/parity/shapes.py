@@ -44,7 +44,7 @@ def config_text(config: CoreConfig) -> str:
     return (
         f"page={config.page_tokens} grid={config.grid} specs={specs} order={config.order} base={config.base} "
         f"host={int(config.host_tier)} write_back={write_back} events={int(config.emit_events)} "
-        f"markers={config.max_markers}"
+        f"markers={config.max_markers} unclaimed={config.unclaimed_ns}"
     )
 
 
@@ -60,6 +60,7 @@ def config_of_words(words: dict[str, str]) -> CoreConfig:
         host_tier=words["host"] == "1",
         emit_events=words["events"] == "1",
         max_markers=int(words["markers"]),
+        unclaimed_ns=int(words["unclaimed"]),
     )
 
 

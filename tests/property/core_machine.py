@@ -66,6 +66,7 @@ class Bed(RuleBasedStateMachine):
             "host_tier": host > 0,
             "emit_events": True,
             "max_markers": 3,
+            "unclaimed_ns": 9,
         }
         config = config_of(kinds, *shape, write_back=write_back, **more)
         self.driver = Driver(type(self).make_core(config), slots, host)

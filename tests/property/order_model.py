@@ -26,7 +26,7 @@ class OrderModel:
         self.used: dict[Spot, int] = {}
         self.hits: defaultdict[Spot, int] = defaultdict(int)
         self.priority: defaultdict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
-        self.waiting = WaitingModel()
+        self.waiting = WaitingModel(config.unclaimed_ns)
 
     def matched(self, key: Key, boundary: int, now: int) -> None:
         for spot in self._regions(key, boundary):

@@ -53,6 +53,7 @@ WAITED_FOR = {  # why a piece is the first to go; `test_ert_scan.py` meets them 
     "ert: expected start",
     "ert: idle",
     "ert: nobody's",
+    "ert: on sessions' ways",
     "ert: on the way",
     "ert: overdue",
     "ert: queued",

@@ -20,7 +20,8 @@ Turn = tuple[int, Fraction]
 class WaitingModel:
     """Who holds each piece, where each session's markers end, what sessions wait for, and what was noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, unclaimed_ns: int) -> None:
+        self.unclaimed_ns = unclaimed_ns
         self.waits: dict[str, Wait] = {}
         self.holders: Holders = {}
         self.ends: Ends = {}
@@ -61,10 +62,12 @@ class WaitingModel:
             return (0, Fraction(used)), "released"
         if not sessions:
             page = (*spot[:2], FULL)
-            passed = page in self._released or len(self.holders.get(page, ())) == 1
-            if passed and not matched:
+            holders = len(self.holders.get(page, ()))
+            if (page in self._released or holders == 1) and not matched:
                 return (0, Fraction(used)), "on the way"
-            return _behind(now, used), "nobody's"
+            if page in self._released or holders:
+                return _behind(now, used), "on sessions' ways"
+            return _behind(now, used - self.unclaimed_ns), "nobody's"
         queued = [
             wait
             for session in sessions

@@ -41,7 +41,7 @@ class Ranking:
             PoolName(spec.name, tier): PoolIndex() for spec in config.specs for tier in config.tiers
         }
         self._marked: set[Node] = set()
-        self.waits = Waits()
+        self.waits = Waits(config.unclaimed_ns)
         self.going: set[Node] = set()  # nodes whose FULL device copy leaves in the running call
 
     def mark(self, node: Node) -> None:

@@ -22,7 +22,8 @@ class Waits:
     Cost  `standing` O(sessions that reference the piece)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unclaimed_ns: int) -> None:
+        self.unclaimed_ns = unclaimed_ns
         self.now_ns = 0
         self.states: dict[SessionId, Wait] = {}
         self.tips: dict[SessionId, set[Node]] = {}
@@ -58,12 +59,24 @@ class Waits:
         """The lane of a piece at the order's time, and its value there."""
         cell = node.cells[name]
         if not cell.sessions:
-            unwanted = cell.released or _on_the_way(node, cell)
-            return (RELEASED if unwanted else KEYED), cell.used_ns
+            return self._nobodys(node, cell)
         if len(cell.sessions) > 1:
             return self._shared(node, name, cell)
         wait = self.states.get(next(iter(cell.sessions)))
         return self._alone(wait) if wait else (KEYED, cell.used_ns)
+
+    def _nobodys(self, node: Node, cell: Cell) -> Standing:
+        """Released, or left on a session's way and never matched since; else by its last use.
+
+        Of what lies where no session is or was, less is known than of what sessions share.
+        """
+        page = node.cells[FULL]
+        on_the_way = (len(page.sessions) == 1 or page.released) and not cell.hits
+        if cell.released or on_the_way:
+            return RELEASED, cell.used_ns
+        if page.sessions or page.released:
+            return KEYED, cell.used_ns
+        return KEYED, saturated(cell.used_ns - self.unclaimed_ns)
 
     def _alone(self, wait: Wait) -> Standing:
         """The piece of one session goes by what that session is doing."""
@@ -103,13 +116,6 @@ def urgency(rank: tuple[int, ...], now_ns: int) -> tuple[int, ...]:
         return (2, value, *ties)
     residual4 = {KEYED: 4 * (now_ns - value), AHEAD: 4 * (-value - now_ns), OVERDUE: now_ns - value}[lane]
     return (1, -residual4, *ties)
-
-
-def _on_the_way(node: Node, cell: Cell) -> bool:
-    """Whether a window or state was left where one session only passed, and was never matched since."""
-    page = node.cells[FULL]
-    passed = len(page.sessions) == 1 or page.released
-    return passed and not cell.hits
 
 
 def _queued(wait: Wait) -> Standing:

@@ -45,6 +45,8 @@ pub struct Config {
     pub host_tier: bool,
     pub emit_events: bool,
     pub max_markers: usize,
+    /// How much longer than since its last use what no session has, or had, is expected to stay unread (`ert`).
+    pub unclaimed_ns: i64,
     /// Parts the handles of this core from those of every other.
     pub instance: u32,
 }

@@ -347,6 +347,7 @@ mod tests {
             host_tier: false,
             emit_events: false,
             max_markers: 8,
+            unclaimed_ns: 0,
             instance: 1,
         })
     }

@@ -200,8 +200,7 @@ impl Trie {
     fn expected(&self, id: NodeId, component: usize) -> (u8, i64) {
         let cell = self.arena.cell(id, component);
         if cell.live == 0 {
-            let unwanted = cell.released || self.is_on_the_way(id, cell);
-            return (if unwanted { RELEASED } else { KEYED }, cell.used_ns);
+            return self.nobodys(id, cell);
         }
         if cell.live > 1 {
             let noted = if cell.noted_ns == 0 { cell.used_ns } else { cell.noted_ns };
@@ -222,10 +221,18 @@ impl Trie {
         }
     }
 
-    /// Whether a window or state was left where one session only passed, and was never matched since.
-    fn is_on_the_way(&self, id: NodeId, cell: &Cell) -> bool {
+    /// Released, or left on a session's way and never matched since; else by its last use. Of what lies where no session
+    /// is or was, less is known than of what sessions share.
+    fn nobodys(&self, id: NodeId, cell: &Cell) -> (u8, i64) {
         let page = self.arena.cell(id, FULL);
-        (page.live == 1 || page.released) && cell.hits == 0
+        let on_the_way = (page.live == 1 || page.released) && cell.hits == 0;
+        if cell.released || on_the_way {
+            return (RELEASED, cell.used_ns);
+        }
+        if page.live > 0 || page.released {
+            return (KEYED, cell.used_ns);
+        }
+        (KEYED, cell.used_ns.saturating_sub(self.config.unclaimed_ns))
     }
 
     /// Whether the last page of a FULL run has a key of its own: a queued one of several sessions ends there.

@@ -50,7 +50,8 @@ macro_rules! records {
 
 records! {
     config: "tree.api" CoreConfig(
-        page_tokens, specs, grid_tokens, order, base, write_policy, host_tier, emit_events, max_markers
+        page_tokens, specs, grid_tokens, order, base, write_policy, host_tier, emit_events, max_markers,
+        unclaimed_ns
     );
     spec: "types" ComponentSpec(name, rule, needs, slot_bytes);
     path: "types" Path();

@@ -14,7 +14,7 @@ type Object<'a, 'py> = &'a Bound<'py, PyAny>;
 /// Reads a `CoreConfig`. Errors: `BAD_CONFIG` for what only the reference core can do, and for what none can.
 pub fn read_config(object: Object, instance: u32) -> Result<(Config, Names), Fault> {
     let classes = Classes::get(object.py())?;
-    let [page, specs, grid, order, base, policy, host_tier, emit_events, max_markers] =
+    let [page, specs, grid, order, base, policy, host_tier, emit_events, max_markers, unclaimed_ns] =
         classes.records.config.fields(object);
     let (mut rules, mut names) = (Vec::new(), Vec::new());
     for spec in specs?.try_iter()? {
@@ -45,6 +45,7 @@ pub fn read_config(object: Object, instance: u32) -> Result<(Config, Names), Fau
         host_tier: host_tier?.is_truthy()?,
         emit_events: emit_events?.is_truthy()?,
         max_markers: usize::try_from(whole(&max_markers?)?).unwrap_or(0),
+        unclaimed_ns: whole(&unclaimed_ns?)?,
         instance,
     };
     Ok((config, Names::new(object.py(), &names)?))

@@ -33,6 +33,7 @@ impl World {
             host_tier: false,
             emit_events: false,
             max_markers: 8,
+            unclaimed_ns: 0,
             instance: 1,
         };
         let mut core = TreeCore::new(config);

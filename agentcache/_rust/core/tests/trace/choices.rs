@@ -55,6 +55,7 @@ pub fn config(choices: &mut Choices<'_>) -> Config {
         host_tier: host > 0,
         emit_events: choices.below(4) == 0,
         max_markers: 1 + choices.below(4),
+        unclaimed_ns: choices.one(&[0, 0, 7, 60]),
         instance: 1,
     }
 }

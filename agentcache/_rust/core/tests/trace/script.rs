@@ -138,6 +138,7 @@ fn config(words: &Words) -> Config {
         host_tier: words["host"] == "1",
         emit_events: words["events"] == "1",
         max_markers: number(words, "markers"),
+        unclaimed_ns: number(words, "unclaimed"),
         instance: 1,
     }
 }
