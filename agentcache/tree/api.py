@@ -69,7 +69,8 @@ class WritePolicy(StrEnum):
 class CoreConfig:
     """What a core is built from. `grid_tokens` 0 means one page. FULL is always the first spec.
 
-    `unclaimed_ns`: how much longer than since its last use what no session has, or had, is expected to stay unread (`ert`).
+    `unclaimed_ns`: under `ert`, how much longer than since its last use what no session has, or had, is expected to stay
+    unread.
     Cores refuse what cannot be a tree with BAD_CONFIG (shapes.py).
     """
 
