@@ -69,8 +69,7 @@ class WritePolicy(StrEnum):
 class CoreConfig:
     """What a core is built from. `grid_tokens` 0 means one page. FULL is always the first spec.
 
-    `unclaimed_ns`: under `ert`, how much longer than since its last use what no session has, or had, is expected to stay
-    unread.
+    `unclaimed_ns`: under `ert`, what no session has, or had, is expected so much later than its last use says.
     Cores refuse what cannot be a tree with BAD_CONFIG (shapes.py).
     """
 
