@@ -281,7 +281,7 @@ class Prefetcher:
         if not one.ends:
             one.stage = Stage.OVER
             return True
-        stretch = self._stretch(one, one.ends[0])
+        stretch = _stretch(one, self._config.page_tokens)
         loading = [other.stretch.pages for other in self._flying.values()]
         resident = self._core.peek(one.key, one.limit).any_tier.length
         if resident != one.voted or any(stretch.pages & pages for pages in loading):
@@ -301,10 +301,6 @@ class Prefetcher:
         one.flight = self._controller.fetch(pieces, one.target, Names(one.names.of(one.key)))
         self._flying[one.flight] = one
         return True
-
-    def _stretch(self, one: Prefetch, end: int) -> Stretch:
-        page = self._config.page_tokens
-        return Stretch(one.voted, end, frozenset(one.names.of(one.key)[one.voted // page : end // page]))
 
     def _make_room(self, needs: Counter[ComponentName], target: TierName) -> bool:
         if target is TierName.HOST:
@@ -360,3 +356,10 @@ class Prefetcher:
 
     def _free(self, piece: Piece, tier: TierName) -> None:
         self._pools[PoolName(piece.component, tier)].free(piece.slots)
+
+
+def _stretch(one: Prefetch, page_tokens: int) -> Stretch:
+    """What is to be loaded next: from the boundary that votes to the next end."""
+    start, end = one.voted, one.ends[0]
+    pages = one.names.of(one.key)[start // page_tokens : end // page_tokens]
+    return Stretch(start, end, frozenset(pages))

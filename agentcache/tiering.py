@@ -8,12 +8,14 @@ ends        ended                     device ─► host, device ─► external
 
 from collections.abc import Iterable
 
+from agentcache.controller import HybridCacheController
 from agentcache.executor import MovingParts
 from agentcache.keeping import Keeping
 from agentcache.keys import Key, PathNames, object_name
 from agentcache.prefetch import Prefetcher, PrefetchRules
 from agentcache.sessions import Ticket
 from agentcache.tiers.api import ExternalStatus, ExternalTier, Keep
+from agentcache.tree.api import CoreConfig
 from agentcache.turns import ActiveTurn, Prompt
 from agentcache.types import Boundary, Locked, MatchResult, SessionId, TierName
 from agentcache.writing import Copied, WriteBehind
@@ -105,17 +107,12 @@ class Tiering:
             return
         pages = turn.names.of(Key(turn.path.tokens[: frontier.length], turn.path.namespace))
         gained, gone = self._keeping.hold(session, pages)
-        self._retain(gained, Keep.REFERENCED)
-        self._retain(gone, Keep.LOOSE)
+        _retain(self._controller, self._core.config, gained, Keep.REFERENCED)
+        _retain(self._controller, self._core.config, gone, Keep.LOOSE)
 
     def released(self, session: SessionId) -> None:
         """A session has ended or idled out."""
-        self._retain(self._keeping.release(session), Keep.LOOSE)
-
-    def _retain(self, pages: Iterable[bytes], keep: Keep) -> None:
-        names = [object_name(page, spec.name) for page in pages for spec in self._core.config.specs]
-        if names:
-            self._controller.external.retain(names, keep)
+        _retain(self._controller, self._core.config, self._keeping.release(session), Keep.LOOSE)
 
     # the whole
 
@@ -173,6 +170,14 @@ class Tiering:
         self._writer.forget()
         self._controller.close()
         self._executor.settle()
+
+
+def _retain(
+    controller: HybridCacheController, config: CoreConfig, pages: Iterable[bytes], keep: Keep
+) -> None:
+    names = [object_name(page, spec.name) for page in pages for spec in config.specs]
+    if names:
+        controller.external.retain(names, keep)
 
 
 def _copied(turn: ActiveTurn, boundary: int) -> Copied:
