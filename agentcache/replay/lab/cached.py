@@ -12,6 +12,7 @@ from agentcache.build import NO_TIERS, Tiers, accounting_host, build_cache
 from agentcache.cache import ActiveTurn, Prompt, Ticket, UnifiedRadixCache
 from agentcache.clock import Clock
 from agentcache.keys import Namespace
+from agentcache.prefetch import DEFAULT_RULES
 from agentcache.records import SessionRules
 from agentcache.replay.lab.external import bring, by_tier, ready, with_external
 from agentcache.replay.lab.history import Cut, History
@@ -34,7 +35,7 @@ class Sizing:
     """The cache of a replay. Units: pages of FULL, of `page_tokens` each; 0: there is no host, or external tier.
 
     Windows and states of `parts` get their share on device and host, and as much beside FULL's in the one external cap.
-    `ttl_s`: the idle lease of sessions.
+    `ttl_s`: the idle lease of sessions. `stretch_tokens`: what a prefetch loads at a time.
     """
 
     order: Order
@@ -46,6 +47,7 @@ class Sizing:
     parts: Parts = FULL_ONLY
     page_tokens: int = PAGE_TOKENS
     external_pages: int = 0
+    stretch_tokens: int = DEFAULT_RULES.stretch_tokens
 
 
 class PassingTime:
@@ -79,7 +81,8 @@ def replay_cache(sizing: Sizing, clock: Clock) -> UnifiedRadixCache:
     if sizing.host_pages:
         tiers = Tiers(parts.slots(sizing.host_pages, page), accounting_host(specs))
     if sizing.external_pages:
-        tiers = with_external(tiers, sum(parts.slots(sizing.external_pages, page).values()), page)
+        outside = sum(parts.slots(sizing.external_pages, page).values())
+        tiers = with_external(tiers, outside, max(1, sizing.stretch_tokens // page))
     rules = SessionRules(ttl_s=sizing.ttl_s)
     passing = PassingTime(clock) if parts.hybrid else clock
     return build_cache(config, parts.slots(sizing.device_pages, page), passing, sizing.core, rules, tiers)

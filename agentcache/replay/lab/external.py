@@ -14,7 +14,7 @@ from agentcache.build import Tiers
 from agentcache.cache import ActiveTurn, UnifiedRadixCache
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import identity_of
-from agentcache.prefetch import DEFAULT_RULES, PrefetchPolicy, PrefetchRules
+from agentcache.prefetch import PrefetchPolicy, PrefetchRules
 from agentcache.sessions import Ticket
 from agentcache.tiering import Tiering
 from agentcache.tiers.api import ExternalStatus, JobResult, Keep, Presence, Transfer
@@ -138,12 +138,11 @@ class CountingTier:
             self._of(keep)[identity] = None
 
 
-def with_external(tiers: Tiers, capacity_pages: int, page_tokens: int) -> Tiers:
-    """These tiers and an external one below them, prefetched from as a worker does, stretch by stretch.
+def with_external(tiers: Tiers, capacity_pages: int, stretch_pages: int) -> Tiers:
+    """These tiers and an external one below them. What can come is waited for, as that takes no time here.
 
-    What can come is waited for: waiting takes no time here. Errors: BAD_CONFIG
+    Errors  BAD_CONFIG
     """
-    stretch_pages = max(1, DEFAULT_RULES.stretch_tokens // page_tokens)
     rules = PrefetchRules(PrefetchPolicy.WAIT_COMPLETE, stretch_tokens=stretch_pages)
     return replace(tiers, external=CountingTier(capacity_pages), prefetch=rules)
 

@@ -179,6 +179,7 @@ def test_no_replay_hangs_loses_a_call_or_finds_what_is_not_there(
         write_policy=rng.choice(list(WritePolicy)),
         external_pages=rng.randint(1, 30),
         parts=random_parts(rng),
+        stretch_tokens=rng.choice([1, 32]) * PAGE_TOKENS,
     )
     calls = through(told, machine, sizing)
     assert [one.call for one in calls] == [call for session in paged.sessions for call in session.calls]
