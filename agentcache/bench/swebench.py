@@ -6,6 +6,13 @@ at once) in a device and a host tier of one size. What leaves the device is copi
 
     lab      the real cache over slots without bytes, times modelled; TRACE, or a synthetic one of 150 sessions
     engine   a built-in model with small pools, real prefills and logits; the first calls of TRACE, or of our sample
+
+--json prints {"lab": …, "engine": …}, each with `trace`, `shape` (what is held constant) and `rows`; the engine also
+with `different_answers`: calls by batch whose first logits an order changed (0, or the exit code is 1). In every row:
+
+    batch, order                                 sessions live at once; lab: `clairvoyant`, too, the bound
+    device_hit_rate, host_hit_rate, hit_rate     shares of the prompt tokens
+    ttft_ms, ttft_p95_ms, ttft_change            mean time to the first token, its 95th percentile, mean against lru's
 """
 
 import argparse
