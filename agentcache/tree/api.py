@@ -82,7 +82,7 @@ class CoreConfig:
     host_tier: bool = False
     emit_events: bool = False
     max_markers: int = 8
-    unclaimed_ns: int = 60_000_000_000
+    unclaimed_ns: int = 300_000_000_000
 
     @property
     def tiers(self) -> tuple[TierName, ...]:

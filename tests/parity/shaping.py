@@ -27,7 +27,7 @@ def random_shape(chance: random.Random) -> Shape:
         host_tier=host,
         emit_events=chance.random() < 0.4,
         max_markers=chance.choice([1, 2, 3, 8]),
-        unclaimed_ns=chance.choice([0, 0, 5, 60_000_000_000]),
+        unclaimed_ns=chance.choice([0, 0, 5, 300_000_000_000]),
     )
     slots = chance.choice([9, 18, 30, 60, 120, 120 if page > 4 else 600])
     return Shape(config, slots, chance.choice([2, 4, slots // 2, slots, 2 * slots]) if host else 0)
