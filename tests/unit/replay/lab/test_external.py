@@ -20,6 +20,7 @@ from agentcache.replay.lab.external import CountingTier
 from agentcache.replay.lab.parts import Parts
 from agentcache.replay.lab.replaying import replay_cell
 from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine, Replayed, Why
+from agentcache.replay.lab.table import Arm, Plan, run_table
 from agentcache.replay.lab.trie import prompt_trie
 from agentcache.replay.lab.unbounded import Unbounded
 from agentcache.replay.lab.world import Script, World
@@ -232,6 +233,16 @@ def test_a_cell_says_how_much_there_is_outside() -> None:
     assert found.external_tokens == 3 * PAGE_TOKENS
     bound = replay_cell(paged, replace(cell, external=3, policy=Policy.CLAIRVOYANT), seed=1)
     assert bound.hit_rate == found.hit_rate
+
+
+def test_a_row_says_what_came_from_outside() -> None:
+    prompts = [[1, 2, 3], [7, 8, 9], [11, 12, 13], [1, 2, 3]]
+    paged = workload([Says(prompt) for prompt in prompts])
+    plan = Plan({"there": [Cell(Policy.LRU, device=1, host=1, external=4)]}, [Arm(Policy.LRU)], [1])
+    row = next(iter(run_table(plan, {"there": paged}, lambda: None, processes=1))).as_json()
+    assert (row["tiers"], row["host_capacity"], row["external_capacity"]) == (3, 1, 4)
+    assert row["external_hit_rate"] == pytest.approx(3 * PAGE_TOKENS / (4 * (3 * PAGE_TOKENS + 1)))
+    assert row["hit_rate"] == row["external_hit_rate"]
 
 
 # the tier alone
