@@ -1,20 +1,19 @@
-"""What the chunk grid costs an agent's turns: `python -m agentcache.bench.grid [--json]`.
+"""What the chunk grid costs an agent's turns: `agentcache bench grid [--json]`.
 
 A session grows turn by turn; each turn restores the last boundary and computes the rest: the new tokens and what lies
 between that boundary and them, half a grid chunk on average. A fine grid computes less again and runs more forwards,
 and stores more states. All grids take the same turns, one after the other.
 """
 
-import argparse
 import json
-import os
 import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from agentcache.bench.options import add_answers, add_core, natural, parser_of, positive
 from agentcache.bench.starting import start
-from agentcache.config import EngineSettings, resolve
+from agentcache.config import EngineSettings
 from agentcache.engine.api import Finished, GenerateRequest
 from agentcache.engine.build import build_engine
 from agentcache.engine.engine import Engine
@@ -70,16 +69,14 @@ def _turn(engine: Engine, prompt: Sequence[int]) -> float:
 
 def main(arguments: Sequence[str]) -> int:
     """Compare the grids on one model and print a table (or one JSON object)."""
-    parser = argparse.ArgumentParser(
-        prog="agentcache.bench.grid", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--model", default="tiny-all")
-    parser.add_argument("--grids", type=int, nargs="+", default=[64, 128, 256])
-    parser.add_argument("--history", type=int, default=4000, help="tokens of the first turn")
-    parser.add_argument("--turns", type=int, default=24)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--core", default=resolve({}, os.environ).settings.core)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser = parser_of("grid", __doc__)
+    parser.add_argument("--model", default="tiny-all", help="built-in name, directory, or smollm2")
+    parser.add_argument("--grids", type=positive, nargs="+", default=[64, 128, 256], help="tokens of a chunk")
+    parser.add_argument("--history", type=positive, default=4000, help="tokens of the first turn")
+    parser.add_argument("--turns", type=positive, default=24, help="behind it")
+    parser.add_argument("--threads", type=natural, default=0, help="torch threads; 0 lets torch choose")
+    add_core(parser)
+    add_answers(parser, plots=False)
     options = parser.parse_args(arguments)
     engines = [
         build_engine(

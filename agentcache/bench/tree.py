@@ -24,8 +24,6 @@ reference core gets smaller shapes, as its rows say. What the cores make of the 
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +31,7 @@ from itertools import product
 
 from rich.console import Console
 
+from agentcache.bench.options import add_answers, answer, parser_of
 from agentcache.bench.starting import start
 from agentcache.bench.tree_evictions import demote_rows, evict_rows
 from agentcache.bench.tree_lookups import LIBC, SHAPES, lookup_rows, memcmp_rows
@@ -163,16 +162,12 @@ def main(arguments: Sequence[str]) -> int:
         require_core(core)
     plan = plan_of(cores, options.quick, Order(options.order))
     rows = measure(plan, options.op or (), Console(stderr=True))
-    if options.json:
-        print(json.dumps(as_json(rows)))
-    else:
-        show(rows, Console(width=None if sys.stdout.isatty() else 150))
+    answer(as_json(rows), options.json, partial(show, rows))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    text = (__doc__ or "").splitlines()[0]
-    parser = argparse.ArgumentParser(prog="agentcache bench tree", description=text)
+    parser = parser_of("tree", __doc__)
     ops = [op for names in OPS.values() for op in names]
     parser.add_argument("--core", choices=["native", "reference", "both"], default="both")
     parser.add_argument(
@@ -183,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         TTFT, action="store_true", help="instead: first tokens of conversations on engines; see --ttft --help"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_answers(parser, plots=False)
     return parser
 
 

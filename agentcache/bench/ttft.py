@@ -1,4 +1,4 @@
-"""Time to the first token, warm against cold: `python -m agentcache.bench.ttft [--json]`.
+"""Time to the first token, warm against cold: `agentcache bench ttft [--json]`.
 
     cold    |------------ computed: cached + new ------------|
     warm    |======== restored: cached ========|--- new ---|
@@ -8,15 +8,15 @@ Same prompts, same chunk grid, one request at a time; the two alternate, so that
 
 import argparse
 import json
-import os
 import random
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from agentcache.bench.options import add_answers, add_core, natural, parser_of, positive
 from agentcache.bench.starting import start
-from agentcache.config import EngineSettings, resolve
+from agentcache.config import EngineSettings
 from agentcache.engine.api import Admitted, Finished, GenerateRequest
 from agentcache.engine.build import build_engine
 from agentcache.engine.engine import Engine
@@ -114,23 +114,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="agentcache bench ttft", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = parser_of("ttft", __doc__)
     parser.add_argument("--models", nargs="+", default=list(BUILT_IN), help="built-in names or directories")
-    parser.add_argument(
-        "--cached", type=int, default=DEFAULT.cached_tokens, help="tokens restored from the cache"
-    )
-    parser.add_argument("--new", type=int, default=DEFAULT.new_tokens, help="tokens behind them")
-    parser.add_argument("--repeats", type=int, default=DEFAULT.repeats)
-    parser.add_argument("--grid", type=int, default=EngineSettings.model_fields["grid_tokens"].default)
-    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 lets torch choose")
-    parser.add_argument(
-        "--core",
-        default=resolve({}, os.environ).settings.core,
-        help="tree core; the default is that of the settings",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    grid = EngineSettings.model_fields["grid_tokens"].default
+    for flag, value, what in (
+        ("--cached", DEFAULT.cached_tokens, "tokens restored from the cache"),
+        ("--new", DEFAULT.new_tokens, "tokens behind them"),
+        ("--repeats", DEFAULT.repeats, "of which the median is taken"),
+        ("--grid", grid, "tokens of a chunk"),
+    ):
+        text = f"{what}  [default: {value}]"
+        parser.add_argument(flag, type=positive, default=value, metavar="N", help=text)
+    parser.add_argument("--threads", type=natural, default=0, help="torch threads; 0 lets torch choose")
+    add_core(parser)
+    add_answers(parser, plots=False)
     return parser
 
 
