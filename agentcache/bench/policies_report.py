@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from agentcache.bench.pictures import styled
 from agentcache.bench.starting import start
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.shown import grouped, room
@@ -62,8 +62,7 @@ def write(result: Mapping[str, Any], folder: Path) -> None:
 
 def draw(title: str, rows: Rows) -> bytes:
     """Hit rate and mean time to the first token by room, a line for each arm. A PNG."""
-    style = mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    with style:
+    with styled():
         figure = Figure(figsize=FIGURE, layout="constrained")
         hits, times = figure.subplots(1, 2)
         for arm, of_arm in groupby(sorted(rows, key=lambda row: str(row["arm"])), key=lambda row: row["arm"]):
@@ -77,7 +76,7 @@ def draw(title: str, rows: Rows) -> bytes:
         hits.set(title="prompt tokens from the cache, %", xlabel="room, mean session peaks")
         times.set(title="mean time to the first token, s", xlabel="room, mean session peaks", yscale="log")
         figure.suptitle(title, fontsize=9, parse_math=False)
-        figure.legend(loc="outside lower center", ncols=5, frameon=False)
+        figure.legend(loc="outside lower center", ncols=5)
         file = io.BytesIO()
         figure.savefig(file, dpi=150, metadata={"Software": None})
         return file.getvalue()
