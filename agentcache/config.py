@@ -57,9 +57,7 @@ class CacheSettings(_Group):
     full_slots: int = Field(default=512, ge=1, description="device pages of full attention")
     swa_slots: int = Field(default=256, ge=1, description="device pages of each sliding window")
     mamba_slots: int = Field(default=256, ge=1, description="device recurrent states")
-    eviction_policy: Literal["lru", "session", "ert"] = Field(
-        default="ert", description="order of eviction"
-    )
+    eviction_policy: Literal["lru", "session", "ert"] = Field(default="ert", description="order of eviction")
     eviction_base: Literal["lru", "lfu", "priority"] = Field(
         default="lru", description="what decides between equals in the session order"
     )
