@@ -16,8 +16,13 @@ from tests.golden import Said, Script, bits, serve, totals
 FAMILY = "lara_mini"
 SCRIPT = Script()
 ROOMY: dict[str, Any] = {"full_slots": 256, "swa_slots": 128, "mamba_slots": 32}
-ONE_SESSION: dict[str, Any] = {"full_slots": 52, "swa_slots": 40, "mamba_slots": 4}
-"""Device pools in which a session's turn fits, but not with another session's data."""
+ONE_SESSION: dict[str, Any] = {
+    "full_slots": 52,
+    "swa_slots": 40,
+    "mamba_slots": 4,
+    "eviction_policy": "lru",
+}
+"""Device pools in which a session's turn fits, but not with another session's data; who goes is no matter of time."""
 SMALL_HOST = 0.16
 LAST = SCRIPT.sessions * SCRIPT.turns - 1
 """The number of the last request."""

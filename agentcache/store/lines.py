@@ -21,7 +21,8 @@ SCAN_KEYS = 1000
 ADMIN_S = 5.0  # a call that no request waits for
 CONNECTING = 0.5  # of the time that a call has
 MOVING_S = 0.1
-CLUSTER_TRIES = 4  # the pools may still hold connections to nodes that are gone
+CLUSTER_PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)
+"""Seconds before a call is sent again: pools may hold connections to nodes that are gone, and others close theirs."""
 
 
 Ask = Callable[[], Awaitable[Any]]
@@ -164,9 +165,10 @@ def _connection(node: ClusterNode) -> AbstractConnection:
 
 async def _insisting(ask: Ask) -> Any:
     """Errors: redis's own. A connection that is closed while it is used is an AttributeError of the client's."""
-    for _ in range(CLUSTER_TRIES - 1):
+    for pause_s in CLUSTER_PAUSES:
         with suppress(Disconnected, AttributeError):
             return await ask()
+        await asyncio.sleep(pause_s)
     try:
         return await ask()
     except AttributeError as broken:

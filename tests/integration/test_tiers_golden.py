@@ -24,7 +24,12 @@ pytestmark = pytest.mark.timeout(120)
 FAMILIES = ("lara_mini", "gemma3", "qwen3_5", "inkling")
 """All three kinds of state; FULL and windows; FULL and recurrent; all three with two windows."""
 ROOMY: dict[str, Any] = {"full_slots": 256, "swa_slots": 128, "mamba_slots": 32}
-ONE_SESSION: dict[str, Any] = {"full_slots": 52, "swa_slots": 40, "mamba_slots": 4}
+ONE_SESSION: dict[str, Any] = {
+    "full_slots": 52,
+    "swa_slots": 40,
+    "mamba_slots": 4,
+    "eviction_policy": "lru",
+}
 """Device pools in which a session's turn fits, but not with another session's data."""
 SCRIPT = Script()
 
