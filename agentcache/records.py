@@ -68,10 +68,14 @@ class Placing:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A session that waits for a tool, as its client said; `expected_s` 0: for how long is not known."""
+    """A session that waits for a tool, as its client said; `expected_s` 0: for how long is not known.
+
+    `learned`: nobody said so, a router expects it.
+    """
 
     tool: str
     expected_s: float = 0.0
+    learned: bool = False
 
 
 @dataclass(slots=True)

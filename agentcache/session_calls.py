@@ -67,10 +67,13 @@ class SessionCalls:
     def pause_session(self, session: str, paused: Paused | None, *, generation: int | None = None) -> None:
         """Note what an open session waits for, None: nothing (any more). It renews its lease. Errors: as a touch.
 
-        A time that it names moves what the session references in the order of eviction; it holds nothing.
+        A time that it names moves what the session references in the order of eviction; it holds nothing. What was only
+        learned changes nothing where a client has paused the session, or its next request is here.
         """
         self.sweep()
         now = self._clock.now_ns()
+        if paused and paused.learned and self._is_known_better(session, generation):
+            return
         facts = self._sessions.note(session, generation, paused, now)
         self._core.expect(facts.session, self._sessions.wait(facts.session), now)
 
@@ -173,6 +176,11 @@ class SessionCalls:
             markers=released.markers,
             released=holdings(released, self.config.specs),
         )
+
+    def _is_known_better(self, session: str, generation: int | None) -> bool:
+        """Whether what was learned of a session's wait comes too late, or against its client's word."""
+        facts = self._sessions.look(session, generation, self._clock.now_ns())
+        return facts.queued > 0 or bool(facts.paused and not facts.paused.learned)
 
     def _release(self, session: SessionId, through_generation: int, mode: ReleaseMode) -> Released:
         released = self._core.release(session, through_generation, mode, self._clock.now_ns())

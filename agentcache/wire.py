@@ -31,6 +31,8 @@ WORKER: Final = PREFIX + "worker"
 EXPECTED: Final = PREFIX + "expected-s"
 CACHED: Final = PREFIX + "cached-tokens"
 PROMPT: Final = PREFIX + "prompt-tokens"
+HINTS: Final = PREFIX + "hints"
+"""Said by the router only: `ignored` to a tenant that is not heard when it says how long its sessions wait."""
 ROUTED: Final = PREFIX + "routed"
 """Said by the router only: which identity was used and why this worker, in a few words."""
 

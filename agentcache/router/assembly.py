@@ -11,13 +11,16 @@ from agentcache.router.fleet import FleetView
 from agentcache.router.gauges import Placement
 from agentcache.router.index import PrefixIndex
 from agentcache.router.metrics import RouterMetrics
+from agentcache.router.pausing import Pausing
 from agentcache.router.probing import prober
 from agentcache.router.settings import RouterSettings
 from agentcache.router.sglang import PlainServers
 from agentcache.router.standing import StandingRules, Standings, StoreState
 from agentcache.router.tenants import Tenants
 from agentcache.router.tokenizing import Tokenizing
+from agentcache.router.tool_waits import ToolWaits
 from agentcache.router.upstream import Upstreams
+from agentcache.router.wait_counts import WaitCounts
 from agentcache.store.api import Store, StoreRules
 from agentcache.wire import TagSigner
 
@@ -51,6 +54,8 @@ def make_router(
     chooser, counted = _chooser(fleet, upstream, signer, world), metrics or RouterMetrics()
     counted.add(Placement(chooser.sources))
     standings = Standings(store, state, Bindings(world.clock, settings.bindings_s), endings, rules)
+    pausing = Pausing(fleet.find, upstream.post, signer.bearer)
+    waits = ToolWaits(world.clock, pausing.foretell, endings.begin, WaitCounts(counted.registry))
     return Router(
         store=store,
         signer=signer,
@@ -60,7 +65,7 @@ def make_router(
         closer=closer,
         upstream=upstream,
         standings=standings,
-        endings=endings,
+        waits=waits,
         settings=settings,
         world=world,
         metrics=counted,

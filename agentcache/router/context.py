@@ -14,6 +14,7 @@ from agentcache.router.metrics import RouterMetrics
 from agentcache.router.settings import RouterSettings
 from agentcache.router.standing import Standings, StoreState
 from agentcache.router.tenants import Tenants
+from agentcache.router.tool_waits import ToolWaits
 from agentcache.router.upstream import Upstreams
 from agentcache.store.api import Store
 from agentcache.wire import TagSigner
@@ -42,7 +43,7 @@ class Router:
     closer: Closer
     upstream: Upstreams
     standings: Standings
-    endings: Endings
+    waits: ToolWaits
     settings: RouterSettings
     world: World
     active: Active = field(default_factory=Active)
@@ -54,6 +55,11 @@ class Router:
     @property
     def clock(self) -> Clock:
         return self.world.clock
+
+    @property
+    def endings(self) -> Endings:
+        """The work that no request waits for."""
+        return self.standings.endings
 
     def new_id(self) -> str:
         return self.world.new_id()

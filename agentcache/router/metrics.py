@@ -112,6 +112,11 @@ class RouterMetrics:
         self._total = self._histogram("request_seconds", "From arrival to the end of the answer", _SECONDS)
         self._added = self._histogram("dispatch_seconds", "From arrival to sending it to a worker", _ADDED)
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where others count, too."""
+        return self._registry
+
     def count(self, facts: Facts) -> None:
         """Count a request of any route."""
         self._requests(facts.route, facts.status).inc()

@@ -20,6 +20,8 @@ from agentcache.router.relay import Relay
 from agentcache.router.request import Request, said, written
 from agentcache.router.settling import Settled, Settling
 from agentcache.router.standing import Standing
+from agentcache.router.tool_waits import Ended
+from agentcache.router.turn_end import UNWATCHED, Watch, watch
 from agentcache.router.upstream import Answer, Failure, NoAnswer
 from agentcache.types import SessionState
 
@@ -47,10 +49,14 @@ class Passing:
         self._tagged_again = False
         self._worker = ""
         self._registered = False
+        self._watch: Watch = UNWATCHED
 
     async def run(self) -> None:
         """Errors: CacheError before the first byte; UPSTREAM_FAILED after it when the answer broke off."""
         try:
+            if self.standing.named:
+                arrived_ns = self._facts.times.arrived_ns
+                self._router.waits.returned(self.standing.ref, self._request.fields.values, arrived_ns)
             for number in range(1, self._router.settings.attempts + 1):
                 self._facts.attempts = number
                 if await self._attempt(number):
@@ -58,6 +64,7 @@ class Passing:
             raise self._given_up()
         finally:
             self._router.standings.leave(self._settling.standing, self._worker, self._registered)
+            self._learn()
 
     @property
     def standing(self) -> Standing:
@@ -204,6 +211,8 @@ class Passing:
         told = said(self._request, settled.chosen, settled.standing)
         state = answer.header(wire.STATE) if ours else ""
         self._answered(settled, answer, told.get(wire.STATE) or state)
+        if ours and settled.standing.referenced and answer.status == HTTPStatus.OK:
+            self._watch = self._watching(answer)
         await self._relay.begin(answer.status, answer_headers(answer.headers, told, ours))
         try:
             async with looking_at(self._router, settled.chosen.worker) as looking:
@@ -227,7 +236,25 @@ class Passing:
             times.first_ns = times.first_ns or self._router.clock.now_ns()
             self._facts.answer_bytes += len(chunk)
             await self._relay.pass_on(chunk)
+            self._watch.see(chunk)
             looking.owes()
+
+    def _watching(self, answer: Answer) -> Watch:
+        """What sees a turn of an open session end, unless nobody wants to know."""
+        if not self._router.settings.learn_waits:
+            return UNWATCHED
+        return watch(
+            self._request.route.path, answer.header("content-type"), answer.header("content-encoding")
+        )
+
+    def _learn(self) -> None:
+        """What the turn's end says of the wait that follows, whether the client has read on after it or not."""
+        if self._watch is UNWATCHED:
+            return
+        standing, said = self.standing, self._request.expected_s > 0
+        self._router.waits.ended(
+            Ended(standing.ref, self._worker, standing.tagged.generation, self._watch.end(), said)
+        )
 
     def _answered(self, settled: Settled, answer: Answer, state: str) -> None:
         facts, ours = self._facts, settled.chosen.view.kind == OURS

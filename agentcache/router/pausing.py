@@ -1,4 +1,5 @@
-"""What a client says between two turns, passed on to its session's worker, whose order of eviction goes by it."""
+"""What is said between two turns, by a client or by what was learned, told to the session's worker: its order of
+eviction goes by it."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,8 +11,9 @@ from agentcache.ids import scoped
 from agentcache.router.forwarding import OURS
 from agentcache.router.holders import Bearer
 from agentcache.router.sglang import Find
+from agentcache.router.tool_waits import Ended, Expected
 from agentcache.router.upstream import Reply
-from agentcache.store.api import Note, NoteKind, SessionRecord
+from agentcache.store.api import Note, NoteKind, SessionRecord, SessionRef
 from agentcache.types import SessionId
 
 Post = Callable[[str, bytes, Mapping[str, str], float], Awaitable[Reply]]
@@ -32,14 +34,27 @@ class Pausing:
 
         Only a hint is lost then: the store has the note, and what was learned of the session's gaps still counts.
         """
-        view = self._find(record.worker)
-        if note.kind is NoteKind.TOUCH or not view or view.kind != OURS or not view.alive:
+        if note.kind is NoteKind.TOUCH:
             return False
-        named = quote(scoped(record.ref.tenant, SessionId(record.ref.session)), safe="")
         said: dict[str, object] = {"generation": record.generation}
         if note.kind is NoteKind.PAUSE:
             said |= {"tool": note.tool, "expected_s": note.expected_s}
-        url = f"{view.url}/v1/sessions/{named}/{note.kind}"
+        return await self._say(record.ref, record.worker, note.kind, said)
+
+    async def foretell(self, ended: Ended, expected: Expected) -> bool:
+        """Tell the worker that ended a turn how long its session is expected to wait. False: as for `tell`.
+
+        The store has no note of it: this is no word of the session's client, and a worker believes that one first.
+        """
+        said = {"generation": ended.generation, "tool": expected.tool, "expected_s": expected.seconds}
+        return await self._say(ended.ref, ended.worker, NoteKind.PAUSE, {**said, "learned": True})
+
+    async def _say(self, ref: SessionRef, worker: str, call: str, said: Mapping[str, object]) -> bool:
+        view = self._find(worker)
+        if not view or view.kind != OURS or not view.alive:
+            return False
+        named = quote(scoped(ref.tenant, SessionId(ref.session)), safe="")
+        url = f"{view.url}/v1/sessions/{named}/{call}"
         headers = {"authorization": f"Bearer {self._bearer(view.id, view.url)}"}
         try:
             reply = await self._post(url, json.dumps(said).encode(), headers, TELL_S)

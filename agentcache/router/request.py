@@ -45,6 +45,11 @@ class Request:
         return f"{self.route.path}?{query}" if query else self.route.path
 
     @property
+    def expected_s(self) -> float:
+        """In how many seconds its session is back, as far as its tenant is heard on that; 0: not said."""
+        return self.identity.expected_s if self.tenant.hints else 0.0
+
+    @property
     def insists(self) -> bool:
         """Whether it wants no answer rather than one without its session."""
         return self.identity.strict or self.identity.fence is not None
@@ -73,7 +78,7 @@ def _tag(router: Router, request: Request, chosen: Chosen, standing: Standing, a
         generation=tagged.generation if held else 0,
         placement=tagged.placement if held else 0,
         parent=tagged.parent if held else "",
-        hints=wire.Hints(identity.strict, identity.superseded, identity.expected_s),
+        hints=wire.Hints(identity.strict, identity.superseded, request.expected_s),
         request_id=attempt_id,
         worker=chosen.worker,
         issued_ms=router.world.now_ms(),
@@ -93,6 +98,7 @@ def said(request: Request, chosen: Chosen, standing: Standing) -> Mapping[str, s
         wire.GENERATION: str(standing.generation or ""),
         wire.STATE: standing.state or ("" if chosen.view.kind == OURS else _plain_state(standing)),
         wire.WHY: standing.why,
+        wire.HINTS: "ignored" if identity.expected_s != request.expected_s else "",
         wire.PARENT: "ignored" if identity.parent_bad or standing.tagged.parent_ignored else "",
     }
     return {name: value for name, value in told.items() if value}

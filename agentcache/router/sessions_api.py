@@ -241,8 +241,9 @@ class SessionsApi:
     async def _note(
         self, request: Request, fields: Fields, kind: NoteKind, pause: Pause = NO_PAUSE
     ) -> Response:
-        ref, fence = _path_ref(self._tenant(request), request), fence_in(request, fields)
-        note = Note(kind, fence, pause.tool, pause.expected_s)
+        tenant, fence = self._tenant(request), fence_in(request, fields)
+        ref, heard = _path_ref(tenant, request), kind is NoteKind.TOUCH or tenant.hints
+        note = Note(kind, fence, pause.tool, pause.expected_s) if heard else Note(NoteKind.TOUCH, fence)
         record = await self._router.store.note(ref, note)
         if record.state == SessionState.CLOSED:
             raise CacheError(
@@ -252,8 +253,10 @@ class SessionsApi:
             raise _unknown()
         if fence not in (None, record.generation):
             raise _stale(record.generation)
+        if note.kind is not NoteKind.TOUCH:
+            self._router.waits.spoken(ref)
         await self._pausing.tell(record, note)
-        return json_response(200, record_json(record))
+        return json_response(200, record_json(record), {} if heard else {wire.HINTS: "ignored"})
 
     async def _known(self, ref: SessionRef) -> SessionRecord:
         """Errors: CacheError(SESSION_UNKNOWN), whoever else may have a session of this name."""

@@ -107,6 +107,10 @@ class RouterSettings(StoreSettings, ServerSettings):
     attempts: int = Field(
         default=3, ge=1, le=16, description="workers tried for one request before its first byte"
     )
+    learn_waits: bool = Field(
+        default=True,
+        description="learn how long tools take, and tell the workers when sessions are expected back",
+    )
 
     @field_validator("upstream", mode="before")
     @classmethod

@@ -108,7 +108,7 @@ class Standings:
     ) -> None:
         self._store = store
         self.state = state
-        self._endings = endings
+        self.endings = endings
         self._rules = rules
         self.bindings = bindings
 
@@ -178,7 +178,7 @@ class Standings:
     def leave(self, standing: Standing, worker: str, registered: bool) -> None:
         """End a request, in the background. `worker`: who served it last, "" where nobody did."""
         if standing.tagged.referenced and standing.named:
-            self._endings.begin(self._done(standing, worker, registered))
+            self.endings.begin(self._done(standing, worker, registered))
 
     def let_go(self, standing: Standing, closed: bool) -> None:
         """Note, in the background, that the worker has let go of the session as this request was tagged for it.
@@ -186,11 +186,11 @@ class Standings:
         Where the store still says the same, its order to let go was forgotten with a loss, and no turn there would ever
         register. So what was `closed` is closed again, else the generation rises.
         """
-        self._endings.begin(self._closed(standing) if closed else self._risen(standing))
+        self.endings.begin(self._closed(standing) if closed else self._risen(standing))
 
     async def _closed(self, standing: Standing) -> None:
         closing = Closing(standing.tagged.generation, mode="", again=True)
-        await self._endings.insist(lambda: self._store.close(standing.ref, closing))
+        await self.endings.insist(lambda: self._store.close(standing.ref, closing))
 
     async def _risen(self, standing: Standing) -> None:
         tagged = standing.tagged
@@ -201,7 +201,7 @@ class Standings:
                 return record.generation
             return await self._store.raise_above(standing.ref, tagged.generation)
 
-        await self._endings.insist(rise)
+        await self.endings.insist(rise)
 
     async def _done(self, standing: Standing, worker: str, registered: bool) -> None:
         tagged = standing.tagged
@@ -212,7 +212,7 @@ class Standings:
             tagged.placement,
             registered and standing.referenced,
         )
-        answers = await self._endings.insist(lambda: self._store.done(standing.ref, told))
+        answers = await self.endings.insist(lambda: self._store.done(standing.ref, told))
         if not answers:
             self.state.failed()
         elif not answers[0] and worker and standing.referenced:
@@ -224,7 +224,7 @@ class Standings:
         try:
             return await asyncio.shield(tagging)
         except asyncio.CancelledError:
-            self._endings.begin(self._undone(tagging, ref, use))
+            self.endings.begin(self._undone(tagging, ref, use))
             raise
 
     async def _undone(self, tagging: asyncio.Future[Tagged], ref: SessionRef, use: Use) -> None:

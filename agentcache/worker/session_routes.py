@@ -107,7 +107,7 @@ class SessionRoutes:
     async def pause(self, request: Request) -> Response:
         """Say that the session waits: `{tool?, expected_s?, generation?}`. Its next request, or `resume`, ends it."""
         fields = await self._fields(request)
-        fence, paused = fence_in(request, fields), Paused(*pause_of(fields))
+        fence, paused = fence_in(request, fields), Paused(*pause_of(fields), fields.flag("learned"))
         return await self._note(
             request, lambda engine, named: engine.cache.pause_session(named, paused, generation=fence)
         )

@@ -48,6 +48,25 @@ async def test_a_pause_is_shown_until_the_next_request(client: httpx2.AsyncClien
     assert (await client.get(path)).json()["paused"] is None
 
 
+async def test_what_a_router_has_learned_never_replaces_what_the_client_said(
+    client: httpx2.AsyncClient,
+) -> None:
+    await opened(client, session_id="own word")
+    path = "/v1/sessions/own word"
+
+    async def pause(tool: str, learned: bool) -> Any:
+        said = {"tool": tool, "expected_s": 20, "learned": learned}
+        return (await client.post(f"{path}/pause", json=said)).json()["paused"]
+
+    assert await pause("guessed", learned=True) == {"tool": "guessed", "expected_s": 20.0}
+    assert (await pause("guessed anew", learned=True))["tool"] == "guessed anew"
+    assert (await pause("said", learned=False))["tool"] == "said"
+    assert (await pause("guessed", learned=True))["tool"] == "said"
+    stale = await client.post(f"{path}/pause", json={"learned": True, "generation": 99})
+    assert error(stale)[:2] == (409, "session_stale")
+    assert error(await client.post(f"{path}/pause", json={"learned": 1})) == (400, "bad_request", "learned")
+
+
 @pytest.mark.parametrize("call", ["touch", "pause", "resume"])
 async def test_notes_for_what_is_not_so_are_refused(client: httpx2.AsyncClient, call: str) -> None:
     generation = await opened(client, session_id=f"closed {call}")

@@ -9,6 +9,8 @@ import pytest
 from agentcache.errors import CacheError, Kind
 from agentcache.router.fleet import WorkerView
 from agentcache.router.pausing import TELL_S, Pausing
+from agentcache.router.tool_waits import Ended, Expected
+from agentcache.router.turn_end import TurnEnd
 from agentcache.router.upstream import Reply
 from agentcache.store.api import Note, NoteKind, SessionRecord, SessionRef
 
@@ -53,10 +55,23 @@ async def test_the_worker_that_has_the_session_is_told_under_the_name_that_it_kn
     ]
 
 
+def turn(worker: str) -> Ended:
+    return Ended(SessionRef("acme", "a/b"), worker, 7, TurnEnd("tool_calls", ("bash",)))
+
+
+async def test_what_was_learned_is_told_as_that() -> None:
+    workers = Workers()
+    assert await workers.pausing().foretell(turn("w1"), Expected("bash", 20.0))
+    said = {"generation": 7, "tool": "bash", "expected_s": 20.0, "learned": True}
+    bearer = {"authorization": "Bearer w1 at http://w1"}
+    assert workers.told == [("http://w1/v1/sessions/acme%2Fa%2Fb/pause", said, bearer, TELL_S)]
+
+
 @pytest.mark.parametrize("worker", ["", "gone", "dead", "plain"])
 async def test_nobody_is_told_where_nobody_would_hear(worker: str) -> None:
     workers = Workers()
     assert not await workers.pausing().tell(session(worker), PAUSE)
+    assert not await workers.pausing().foretell(turn(worker), Expected("bash", 20.0))
     assert not workers.told
 
 
@@ -69,3 +84,4 @@ async def test_a_touch_is_the_stores_alone() -> None:
 @pytest.mark.parametrize("status", [0, 401, 404, 409, 500])
 async def test_a_worker_that_does_not_take_it_is_no_error(status: int) -> None:
     assert not await Workers(status).pausing().tell(session("w1"), PAUSE)
+    assert not await Workers(status).pausing().foretell(turn("w1"), Expected("bash", 20.0))

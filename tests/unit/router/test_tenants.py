@@ -155,6 +155,8 @@ def entry(name: str = '"acme"', keys: str = '["12345678"]', more: str = "") -> s
         (entry(more="session_limit = -1"), "session_limit"),
         (entry(more="session_limit = true"), "session_limit"),
         (entry(more="limit = 1"), "no field 'limit'"),
+        (entry(more='hints = "no"'), "hints must be true or false"),
+        (entry(more="hints = 0"), "hints must be true or false"),
         (entry() + entry(keys='["abcdefgh"]'), "tenant 2 (acme): is there twice"),
         (entry() + entry(name='"beta"'), "tenant 2 (beta): has a key that acme has already"),
     ],
@@ -178,6 +180,14 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 def test_any_number_of_sessions_is_a_limit_of_0(tmp_path: Path) -> None:
     tenants = from_text(tmp_path, entry(more="session_limit = 0"))
     assert tenants.authenticate(bearer("12345678")).session_limit == 0
+
+
+@pytest.mark.parametrize(("more", "heard"), [("", True), ("hints = true", True), ("hints = false", False)])
+def test_a_tenant_is_heard_on_its_waits_unless_the_file_says_no(
+    tmp_path: Path, more: str, heard: bool
+) -> None:
+    tenants = from_text(tmp_path, entry(more=more))
+    assert tenants.authenticate(bearer("12345678")).hints is heard
 
 
 def test_the_operator_has_a_key_of_its_own(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The fields of `/v1/sessions`: what one may say, with the same limits at routers and workers."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -63,6 +64,9 @@ def test_what_is_sent() -> None:
         (lambda: pause_of(Fields({"tool": "é" * (MAX_TOOL_BYTES // 2 + 1)})), "tool"),
         (lambda: pause_of(Fields({"tool": "a\n"})), "tool"),
         (lambda: pause_of(Fields({"expected_s": -1})), "expected_s"),
+        (lambda: pause_of(Fields({"expected_s": math.nan})), "expected_s"),
+        (lambda: pause_of(Fields({"expected_s": math.inf})), "expected_s"),
+        (lambda: pause_of(Fields({"expected_s": 10**400})), "expected_s"),
         (lambda: mode_of({"mode": "gone"}), "mode"),
         (lambda: fence_of(request("7"), "8"), "generation"),
         (lambda: fence_of(request(), "-1"), "generation"),
