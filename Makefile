@@ -38,8 +38,8 @@ ARGS ?=
 BEAT := (while sleep 8 >/dev/null 2>&1; do echo "  ... still at work"; done) & beat=$$!; trap 'kill $$beat' EXIT
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check serve bench bench-peer wheel smollm2 mooncake environment another-checkout prerequisites \
-    clean rust-tests rust-checks
+.PHONY: help demo test check serve bench bench-peer wheel smollm2 mooncake browser environment another-checkout \
+    prerequisites clean rust-tests rust-checks
 
 help:  ## say what there is
 	@echo "make TARGET [VENV=path] [PYTHON=python3.x]"
@@ -100,6 +100,11 @@ mooncake: environment  ## fetch what --l3 mooncake needs (Linux; 46 MB), or say 
 	@$(BEAT); $(INSTALL) --progress-bar on -c constraints.txt -e '.[mooncake]'
 	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libibverbs.so.1")' 2>/dev/null \
 	    || { echo "missing: the system library libibverbs (Debian and Ubuntu: apt-get install libibverbs1)" >&2; exit 1; }
+
+browser: environment  ## fetch what the tests of the dashboard need (54 MB), or say what else is missing
+	@echo "fetching playwright (54 MB)"
+	@$(BEAT); $(INSTALL) --progress-bar on -c constraints.txt -e '.[browser]'
+	@command -v chromium >/dev/null || { echo "missing: chromium (Debian: apt-get install chromium)" >&2; exit 1; }
 
 clean:  ## remove the environments (.venv/ and bench/peer/.venv/ only) and everything built
 	@rm -rf .venv $(PEER) build dist target agentcache/_native.*.so* .pytest_cache .mypy_cache .ruff_cache \

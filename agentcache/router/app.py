@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentcache.errors import CacheError
 from agentcache.router.background import Background
 from agentcache.router.context import Router
+from agentcache.router.dashboard.routes import DashboardRoutes
 from agentcache.router.info import InfoRoutes
 from agentcache.router.log_line import LogLine
 from agentcache.router.proxy import ProxyEndpoint
@@ -57,6 +58,7 @@ def _rest(router: Router, passed: Mapping[str, ASGIApp]) -> Starlette:
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in passed.items()),
             *SessionsApi(router).routes(),
             *InfoRoutes(router).routes(),
+            *DashboardRoutes(router).routes(),
         ],
         middleware=[Middleware(LogLine, router=router)],
         exception_handlers={

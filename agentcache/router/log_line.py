@@ -10,7 +10,8 @@ from agentcache.router.context import Router
 from agentcache.router.metrics import Facts, Times
 from agentcache.router.routes import PASSED
 
-PROBES: Final = frozenset({"/health", "/ready", "/metrics"})
+PROBES: Final = frozenset({"/health", "/ready", "/metrics", "/dashboard"})
+"""What is asked for every few seconds."""
 _ROUTES: Final = (
     *sorted(route.path for route in PASSED),
     *sorted(PROBES),
