@@ -30,8 +30,9 @@ NOTHING_LOOKED_UP = Forecast({}, {})
 class Asked:
     """A request as placement sees it. Names are "" where there is none.
 
-    `salt` is the namespace of its tenant. `bound`: the session's worker by the store. `family`: a key that a client
-    sends for all that belongs together. `pinned`: the worker that the request insists on. `exclude`: tried already.
+    `salt` is the namespace of its tenant. `bound`: the session's worker by the store. `parent`: the session's, whose
+    worker is `parent_worker`, known or not. `family`: a key that a client sends for all that belongs together.
+    `pinned`: the worker that the request insists on. `exclude`: tried already.
     """
 
     tenant: str
@@ -40,6 +41,7 @@ class Asked:
     fields: Fields
     session: str = ""
     bound: str = ""
+    parent: str = ""
     parent_worker: str = ""
     family: str = ""
     pinned: str = ""
@@ -97,6 +99,7 @@ class Chooser:
         self._from = sources
         self._usual = _Memory()
         self._moved_ns = _Memory()
+        self._siblings = Fingerprints()
 
     async def choose(self, asked: Asked) -> Chosen:
         """The best worker for a request, counted in flight there from this moment.
@@ -113,8 +116,10 @@ class Chooser:
             views = self._from.fleet.views()
             forecast = self._forecast(asked.salt, tokens)
         expected, looked_up = self._expected(bool(tokens), forecast, chain, views)
-        wish = replace(wish, looked_up=True) if looked_up else wish
+        kin = self._kin(wish, asked)
+        wish = replace(wish, looked_up=looked_up, siblings=self._sent_with(kin, views))
         choice = place(wish, [Candidate(view, expected.get(view.id, 0)) for view in views])
+        self._siblings.learn(kin, _mark(self._from.fleet.view(choice.worker)))
         self._from.index.read(choice.worker, forecast.paths.get(choice.worker, ()))
         if choice.worker not in (asked.pinned, wish.bound, wish.usual):
             self._from.fleet.settled(choice.worker)
@@ -178,6 +183,19 @@ class Chooser:
             rested=self._rested(asked),
         )
         return wish, chain
+
+    def _kin(self, wish: Wish, asked: Asked) -> Chain:
+        """The prompt as children of one parent are told apart; empty for a session that has a worker, or no parent."""
+        placed = wish.bound or wish.usual or wish.pinned
+        if placed or not asked.parent:
+            return Chain()
+        return chain_of(asked.fields, asked.salt, asked.model, asked.tenant, asked.parent)
+
+    def _sent_with(self, kin: Chain, views: Sequence[WorkerView]) -> dict[str, int]:
+        """Where siblings went, and with how many tokens of this prompt: they may still be computed there."""
+        shared = self._siblings.shared_tokens(kin)
+        found = ((view, shared.get(_mark(view), 0)) for view in views)
+        return {view.id: tokens for view, tokens in found if tokens >= _least_kept(view)}
 
     def _rested(self, asked: Asked) -> bool:
         moved_ns = self._moved_ns.get(_session_key(asked)) if asked.session else ""

@@ -6,6 +6,7 @@ close ──► store (tombstones; notices to the holders) ──► receipts in
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -201,21 +202,24 @@ class _Operation:
 
     def __init__(self) -> None:
         self._receipts: dict[_Place, Receipt] = {}
+        self._missing: set[_Place] = set()
         self._arrived = asyncio.Event()
 
     def take(self, receipt: Receipt) -> None:
-        self._receipts[receipt.session, receipt.worker] = receipt
-        self._arrived.set()
+        place = (receipt.session, receipt.worker)
+        self._receipts[place] = receipt
+        self._missing.discard(place)
+        if not self._missing:
+            self._arrived.set()
 
     async def complete(self, expected: set[_Place], wait_s: float) -> None:
         """Wait until all of these are there, but no longer than `wait_s`."""
-        try:
-            async with asyncio.timeout(wait_s):
-                while not expected <= self._receipts.keys():
-                    self._arrived.clear()
+        self._missing = expected - self._receipts.keys()
+        if self._missing:
+            self._arrived.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
                     await self._arrived.wait()
-        except TimeoutError:
-            return
 
     def told(self, one: ClosedOne) -> tuple[Told, ...]:
         return tuple(self._told(one.session, worker) for worker in one.holders)

@@ -1,13 +1,13 @@
 """Which worker takes a request: a pure function of what is asked and of the workers as they are.
 
-    pinned ──► home (the session's worker; same conversation) ──► near (parent, family) ──► longest prefix within a
-    window of the least load ──► least load, then chosen longest ago
+    pinned ──► home (the session's worker; same conversation) ──► near (parent, siblings, family) ──► longest prefix
+    within a window of the least load ──► least load, then chosen longest ago
 
 Loads are counted in requests and measured in the worker's own seats. Order of the workers does not matter.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from agentcache.errors import CacheError, Kind
 from agentcache.router.fleet import WorkerView
@@ -28,14 +28,16 @@ class Wish:
     """What is asked. Worker names are "" where there is none.
 
     `bound`: the store's word for the session; `usual`: a worker that had the same conversation before, as this router
-    remembers. `near`: a parent's or family's worker, and `near_why` which. `looked_up`: predictions say something, 0
-    too. `rested`: whether its last move for load was long enough ago.
+    remembers. `near`: a parent's or family's worker, and `near_why` which. `siblings`: by worker, with how many tokens
+    of the prompt siblings of the session were sent there, whether they are computed yet or not. `looked_up`:
+    predictions say something, 0 too. `rested`: whether its last move for load was long enough ago.
     """
 
     bound: str = ""
     usual: str = ""
     near: str = ""
     near_why: str = "near parent"
+    siblings: Mapping[str, int] = field(default_factory=dict)
     pinned: str = ""
     model: str = ""
     exclude: frozenset[str] = frozenset()
@@ -130,12 +132,19 @@ def _placed(wish: Wish, candidates: Sequence[Candidate], fitting: dict[str, Cand
 
 
 def _near(wish: Wish, fitting: dict[str, Candidate]) -> tuple[Candidate, str] | None:
-    """The parent's worker, while its queue is short and, where that is known, nobody has more of the prefix."""
+    """The parent's worker, while its queue is short and, where that is known, nobody has more of the prefix; else that
+    of the siblings that share most of it, though it may not be computed yet, if nobody with a short queue has more."""
     near = fitting.get(wish.near)
-    if not near or near.view.load >= near.view.seats + _half(near.view):
+    shares = near and (not wish.looked_up or near.predicted_tokens >= max(1, _best(fitting)))
+    if near and shares and _has_room(near.view):
+        return near, wish.near_why
+    roomy = {name: each for name, each in fitting.items() if _has_room(each.view)}
+    with_kin = roomy.keys() & wish.siblings.keys()
+    had = {name: max(wish.siblings[name], roomy[name].predicted_tokens) for name in with_kin}
+    most = max(had.values(), default=0)
+    if not most or most < _best(roomy):
         return None
-    shares = not wish.looked_up or near.predicted_tokens >= max(1, _best(fitting))
-    return (near, wish.near_why) if shares else None
+    return _least(roomy[name] for name, tokens in had.items() if tokens == most), "near siblings"
 
 
 def _open(fitting: dict[str, Candidate]) -> tuple[Candidate, str]:
@@ -167,6 +176,11 @@ def _pressure(view: WorkerView) -> float:
 def _half(view: WorkerView) -> int:
     """Half a batch, in requests."""
     return max(1, view.seats // 2)
+
+
+def _has_room(view: WorkerView) -> bool:
+    """Whether what is sent there for its prefix waits for half a batch at most."""
+    return view.load < view.seats + _half(view)
 
 
 def _free(fitting: dict[str, Candidate]) -> dict[str, Candidate]:

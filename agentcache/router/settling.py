@@ -60,6 +60,7 @@ class Settling:
             fields=request.fields,
             session=identity.session,
             bound=self.standing.bound,
+            parent=self.standing.tagged.parent if self.standing.referenced else "",
             parent_worker=await self._parents_worker(),
             family=identity.family,
             pinned=request.pinned,
