@@ -6,7 +6,7 @@ ends        ended                     device ─► host, device ─► external
             held · released           soft classes outside                   keeping.py
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from agentcache.controller import HybridCacheController
 from agentcache.executor import MovingParts
@@ -173,9 +173,10 @@ class Tiering:
 
 
 def _retain(
-    controller: HybridCacheController, config: CoreConfig, pages: Iterable[bytes], keep: Keep
+    controller: HybridCacheController, config: CoreConfig, pages: Sequence[bytes], keep: Keep
 ) -> None:
-    names = [object_name(page, spec.name) for page in pages for spec in config.specs]
+    """Deepest first: what comes first into a class leaves it first, and the rest can still be reached from the root."""
+    names = [object_name(page, spec.name) for page in reversed(pages) for spec in reversed(config.specs)]
     if names:
         controller.external.retain(names, keep)
 

@@ -1,7 +1,9 @@
 """What the threads of an external tier ask on nobody's flight: questions of a lookup, a probe, and upkeep."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from agentcache.keys import object_name
 from agentcache.tiers.alarm import NEVER_NS, Alarm
@@ -15,6 +17,7 @@ from agentcache.tiers.stores.api import BlobStore
 from agentcache.types import ComponentName
 
 ASKED_AT_ONCE = 256  # names in one call that moves no data
+PATHS = 32  # whose order of use is to be set
 PROBE = object_name(bytes(32), ComponentName("PROBE"))
 
 
@@ -155,9 +158,10 @@ class Probe:
 
 
 class Upkeep:
-    """Soft classes and the backend's own figures, when nothing else is to do.
+    """Soft classes, the order of use and the backend's own figures, when nothing else is to do.
 
-    Best effort: what comes while the store is not asked, or beyond `max_known` names, is dropped.
+    Best effort: what comes while the store is not asked, or beyond `max_known` names and a few paths, is dropped.
+    Classes go before the order: an object that changes its class is the newest in it.
     """
 
     live = True
@@ -167,6 +171,8 @@ class Upkeep:
         self._crew = crew
         self._lock = threading.Lock()
         self._keeps: dict[str, Keep] = {}
+        self._paths: deque[Iterator[Identity]] = deque(maxlen=PATHS)
+        self._path: Iterator[Identity] = iter(())  # of `step` alone
         self._stale = False
         self._refresh_ns = 0
         self._queued = False
@@ -181,6 +187,12 @@ class Upkeep:
                 del self._keeps[next(iter(self._keeps))]
             self._enter()
 
+    def touch(self, objects: Iterator[Identity]) -> None:
+        """These were used now, the first one first."""
+        with self._lock:
+            self._paths.append(objects)
+            self._enter()
+
     def refresh(self, now_ns: int) -> None:
         """Ask the backend for its figures, unless that was done not long ago."""
         with self._lock:
@@ -190,12 +202,13 @@ class Upkeep:
                 self._enter()
 
     def step(self) -> bool:
+        midway = False
         try:
-            self._do(self._desk.store)
+            midway = self._do(self._desk.store)
         except Exception as fault:  # whatever a store comes up with, the thread goes on
             self._desk.standing.failed(f"{type(fault).__name__}: {fault}")
         with self._lock:
-            self._queued = self._stale or bool(self._keeps)
+            self._queued = midway or self._stale or bool(self._keeps) or bool(self._paths)
             return self._queued
 
     def _enter(self) -> None:
@@ -203,17 +216,35 @@ class Upkeep:
             self._queued = True
             self._crew.put(Lane.UPKEEP, self)
 
-    def _do(self, store: BlobStore) -> None:
+    def _do(self, store: BlobStore) -> bool:
+        """Whether a path was begun and is not through."""
         with self._lock:
             stale, self._stale = self._stale, False
+            path, self._path = self._path, iter(())
             if not self._desk.standing.asking:
                 self._keeps.clear()
-                return
+                self._paths.clear()
+                return False
             names, keep = self._next_names()
         if stale:
             self._desk.standing.heard(store.status())
         if names:
             store.retain(names, keep)
+            self._path = path
+            return True
+        return self._touch(store, path)
+
+    def _touch(self, store: BlobStore, path: Iterator[Identity]) -> bool:
+        """Use some more of a path, or of the next one. A path in which the store fails is not gone on with."""
+        some = list(islice(path, ASKED_AT_ONCE))
+        if not some:
+            with self._lock:
+                path = self._paths.popleft() if self._paths else iter(())
+            some = list(islice(path, ASKED_AT_ONCE))
+        if some:
+            store.retain([object_name(page_hash, component) for component, page_hash in some], None)
+            self._path = path
+        return bool(some)
 
     def _next_names(self) -> tuple[list[str], Keep]:
         """The oldest names that go to one class, out of the queue."""

@@ -46,7 +46,8 @@ class StoredTier:
         on_ended: Callable[[], None] = lambda: None,
     ) -> None:
         rules = rules or ExternalRules()
-        self._desk = Desk(store, Standing(store.name, rules, clock), rules, clock, self._wake)
+        standing = Standing(store.name, rules, clock)
+        self._desk = Desk(store, standing, rules, clock, self._wake, lambda path: self._upkeep.touch(path))
         self._on_ended = on_ended
         self._pools = pools
         self._page_tokens = page_tokens
@@ -85,7 +86,7 @@ class StoredTier:
 
     def submit_load(self, transfer: Transfer) -> None:
         flight = self._flight(transfer, transfer.job.target, _bytes(transfer, self._pools))
-        self._start(flight, Lane.LOAD, LoadWork(self._desk, flight, flight.pages(self._page_tokens)))
+        self._start(flight, Lane.LOAD, LoadWork(self._desk, flight, self._page_tokens))
 
     def submit_store(self, transfer: Transfer) -> None:
         """Beyond `max_queued_bytes` in flight a store ends with nothing; one alone is always let in.
@@ -98,7 +99,7 @@ class StoredTier:
         if refused:
             flight.close()
         self._queued_bytes += flight.terms.queued_bytes
-        self._start(flight, Lane.STORE, StoreWork(self._desk, flight, flight.pages(self._page_tokens)))
+        self._start(flight, Lane.STORE, StoreWork(self._desk, flight, self._page_tokens))
 
     def cancel(self, number: int) -> None:
         if flight := self._flights.get(number):

@@ -1,6 +1,7 @@
 """A transfer on its way to or from a store, and the one lock behind which its slots are touched."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
@@ -8,7 +9,7 @@ from itertools import pairwise, repeat
 from agentcache.keys import object_name
 from agentcache.tiers.api import JobResult, SlotBytes, Transfer
 from agentcache.tiers.knowledge import Identity
-from agentcache.types import Piece
+from agentcache.types import FULL, ComponentName, Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,43 @@ class Flight:
 
 def identities(piece: Piece, hashes: Sequence[bytes], page_tokens: int) -> Iterator[Identity]:
     """The objects that the slots of a piece are, in order, by the hashes of its path's pages."""
-    first = piece.end // page_tokens - 1 if piece.start == piece.end else piece.start // page_tokens
+    first = _first(piece, page_tokens)
     return zip(repeat(piece.component), hashes[first : first + len(piece.slots)], strict=False)
+
+
+def trail(transfer: Transfer, moved: int, page_tokens: int) -> Iterator[Identity]:
+    """The path behind the first `moved` slots of a transfer, and what else of it moved, deepest first.
+
+    In this order things are used that leave a store by age: what is left then can be reached from the root.
+
+    Cost  O(path)
+    """
+    pages, beside = 0, defaultdict[int, list[ComponentName]](list)
+    for target in transfer.targets:
+        first, count = _first(target, page_tokens), min(moved, len(target.slots))
+        moved -= count
+        pages = max(pages, first + count) if count else pages
+        if target.component != FULL:
+            for page in range(first, first + count):
+                beside[page].append(target.component)
+    hashes = transfer.hashes[:pages]
+    if not beside:
+        return zip(repeat(FULL), reversed(hashes), strict=False)
+    return (
+        (component, page_hash)
+        for page, page_hash in reversed(list(enumerate(hashes)))
+        for component in (*beside.get(page, ()), FULL)
+    )
+
+
+def ends_path(transfer: Transfer, page_tokens: int) -> bool:
+    """Whether a transfer reaches as far as its path does; else there is more to come."""
+    return any(target.end == len(transfer.hashes) * page_tokens for target in transfer.targets)
+
+
+def _first(piece: Piece, page_tokens: int) -> int:
+    """The number of the first page of a piece, or of the page at whose end the state is."""
+    return piece.end // page_tokens - 1 if piece.start == piece.end else piece.start // page_tokens
 
 
 def parts(piece: Piece, places: list[int]) -> Iterator[Piece]:

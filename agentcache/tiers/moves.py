@@ -10,32 +10,43 @@ from itertools import islice
 
 from agentcache.clock import Clock
 from agentcache.tiers.api import Keep, Presence
-from agentcache.tiers.flights import Flight, Page
+from agentcache.tiers.flights import Flight, Page, ends_path, trail
+from agentcache.tiers.knowledge import Identity
 from agentcache.tiers.rules import ExternalRules
 from agentcache.tiers.standing import Standing
 from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.objects import pack, unpack
 
+ONE_PATH_PERCENT = 75
+"""Of a store for one path; objects take more room than their bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What all work of one tier shares. `wake` tells the engine to look."""
+    """What all work of one tier shares. `wake` tells the engine to look, `used` takes the order of use of objects."""
 
     store: BlobStore
     standing: Standing
     rules: ExternalRules
     clock: Clock
     wake: Callable[[], None]
+    used: Callable[[Iterator[Identity]], None]
 
 
 class _FlightWork(ABC):
-    """A flight and its pages in walk order, one batch a step. The last batch ends the flight, or the first fault."""
+    """A flight and its pages in walk order, one batch a step. The last batch ends the flight, or the first fault.
 
-    def __init__(self, desk: Desk, flight: Flight, pages: Iterator[Page]) -> None:
+    The walk begins at the root, so that what a deadline cuts off can be used, and leaves the root as what was used
+    first. A path that is through, or cut off, is therefore used once more, deepest first: what leaves the store next is
+    its end. Between the stretches of one path that is left out.
+    """
+
+    def __init__(self, desk: Desk, flight: Flight, page_tokens: int) -> None:
         self._desk = desk
         self._flight = flight
-        self._pages = pages
-        self._left = sum(len(target.slots) for target in flight.transfer.targets)
+        self._page_tokens = page_tokens
+        self._pages = flight.pages(page_tokens)
+        self._all = self._left = sum(len(target.slots) for target in flight.transfer.targets)
 
     @property
     def live(self) -> bool:
@@ -47,12 +58,21 @@ class _FlightWork(ABC):
             more = self._left > 0 and self._desk.standing.asking and self._flight.open and self._next()
         except Exception as fault:  # whatever a store comes up with, the thread goes on
             self._failed(fault)
+        else:
+            if not more:
+                self._use()
         if not more and self._flight.close():
             self._desk.wake()
         return more
 
+    def _use(self) -> None:
+        """Later, when nothing else is to do."""
+        transfer, page = self._flight.transfer, self._page_tokens
+        if self._left or ends_path(transfer, page):
+            self._desk.used(trail(transfer, self._all - self._left, page))
+
     def _next(self) -> bool:
-        batch = list(islice(self._pages, self._batch_pages()))
+        batch = list(islice(self._pages, min(self._left, self._batch_pages())))
         self._left -= len(batch)
         self._move(batch)
         return self._left > 0 and self._flight.open
@@ -130,7 +150,16 @@ class LoadWork(_FlightWork):
 
 
 class StoreWork(_FlightWork):
-    """Slots to objects. What is there already, as far as is remembered or as the store says, is not read or sent."""
+    """Slots to objects. What is there already, as far as is remembered or as the store says, is not read or sent.
+
+    Of a path that is longer than the store the end is left out: it would push out the beginning.
+    """
+
+    def __init__(self, desk: Desk, flight: Flight, page_tokens: int) -> None:
+        super().__init__(desk, flight, page_tokens)
+        held = desk.standing.status()
+        if held.capacity_bytes and held.used_bytes is not None:  # else it is one of several that lend room
+            self._all = self._left = _fitting(flight, held.capacity_bytes * ONE_PATH_PERCENT // 100)
 
     def _move(self, batch: list[Page]) -> None:
         marks = self._desk.standing.marked(page.identity for page in batch)
@@ -179,3 +208,14 @@ class StoreWork(_FlightWork):
                 return
             component, _ = page.identity
             yield page, pack(page.name, component, page.pool.layout, payload)
+
+
+def _fitting(flight: Flight, room_bytes: int) -> int:
+    """How many slots of a walk have bytes for so much room."""
+    fitting = 0
+    for target, pool in zip(flight.transfer.targets, flight.pools, strict=True):
+        slots = min(len(target.slots), room_bytes // max(1, pool.slot_bytes))
+        fitting, room_bytes = fitting + slots, room_bytes - slots * pool.slot_bytes
+        if slots < len(target.slots):
+            break
+    return fitting

@@ -54,6 +54,7 @@ def test_answers_are_in_the_order_of_the_names(store: BlobStore) -> None:
 def test_nothing_asked_is_nothing_answered(store: BlobStore) -> None:
     assert (store.exists([]), store.get([]), store.put([], Keep.LOOSE)) == ([], [], [])
     store.retain([], Keep.REFERENCED)
+    store.retain([], None)
     store.remove([])
 
 
@@ -83,6 +84,7 @@ def test_removed_objects_are_gone_and_may_come_again(store: BlobStore) -> None:
 @every_store
 def test_retain_of_unknown_objects_makes_none(store: BlobStore) -> None:
     store.retain(NAMES[:2], Keep.REFERENCED)
+    store.retain(NAMES[:2], None)
     assert store.exists(NAMES[:2]) == [False, False]
 
 
@@ -147,6 +149,7 @@ def test_several_threads_may_call_at_once(store: BlobStore, case: StoreCase) -> 
                 if data not in (None, data_of(name, OBJECT_BYTES)):
                     wrong.append(name)
             store.retain(asked, list(Keep)[number % 2])
+            store.retain(asked, None)
             store.remove([NAMES[(turn * number) % 60]])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -225,3 +228,41 @@ def test_a_second_put_leaves_the_class_alone(store: BlobStore, case: StoreCase) 
     keep(store, *NAMES[:half], keep=Keep.LOOSE)
     keep(store, *NAMES[100 : 100 + 2 * fits(case)])
     assert all(store.exists(NAMES[:half]))
+
+
+@ordered_stores
+def test_retain_without_a_class_is_use_and_the_first_one_named_leaves_first(
+    store: BlobStore, case: StoreCase
+) -> None:
+    old = NAMES[: fits(case)]
+    keep(store, *old)
+    store.retain([NAMES[1000], *reversed(old), NAMES[1001]], None)
+    keep(store, *NAMES[100 : 100 + fits(case) // 2])
+    there = store.exists(old)
+    assert 0 < sum(there) < len(old)
+    assert there == sorted(there, reverse=True)
+
+
+@classed_stores
+def test_retain_without_a_class_leaves_the_classes_alone(store: BlobStore, case: StoreCase) -> None:
+    half = fits(case) // 2
+    referenced, loose = NAMES[:half], NAMES[half : 2 * half]
+    keep(store, *referenced, keep=Keep.REFERENCED)
+    keep(store, *loose)
+    store.retain([*referenced, *loose], None)
+    keep(store, *NAMES[100 : 100 + 2 * fits(case)])
+    assert all(store.exists(referenced))
+    assert not any(store.exists(loose))
+
+
+@classed_stores
+def test_retain_without_a_class_is_use_among_referenced_objects_too(
+    store: BlobStore, case: StoreCase
+) -> None:
+    old = NAMES[: fits(case)]
+    keep(store, *old, keep=Keep.REFERENCED)
+    store.retain([*reversed(old)], None)
+    keep(store, *NAMES[100 : 100 + fits(case) // 2], keep=Keep.REFERENCED)
+    there = store.exists(old)
+    assert 0 < sum(there) < len(old)
+    assert there == sorted(there, reverse=True)

@@ -18,7 +18,7 @@ from agentcache.prefetch import PrefetchPolicy, PrefetchRules
 from agentcache.sessions import Ticket
 from agentcache.tiering import Tiering
 from agentcache.tiers.api import ExternalStatus, JobResult, Keep, Presence, Transfer
-from agentcache.tiers.flights import identities, parts
+from agentcache.tiers.flights import ends_path, identities, parts, trail
 from agentcache.tiers.knowledge import Identity
 from agentcache.types import Piece, TierName
 
@@ -30,8 +30,9 @@ QUIET = 2
 class CountingTier:
     """`ExternalTier` of names in the two classes that stores have: LOOSE ones leave first, least recently used first.
 
-    Every job has ended at the next poll. What is there is not stored again, and was not used by that; a load uses it.
-    Pages and states count alike. Unlike a tier over a store this one is never wrong about what it holds.
+    Every job has ended at the next poll. What is there is not stored again, but was used by that, as by a load; the end
+    of a path counts as used before its beginning. Pages and states count alike. Unlike a tier over a store this one is
+    never wrong about what it holds, and of a path that is longer than itself it keeps the end.
 
     Errors  BAD_CONFIG for a cap under one page
     """
@@ -59,14 +60,14 @@ class CountingTier:
             self._loaded += len(places)
             self._missed += len(target.slots) - len(places)
             landed.extend(parts(target, places))
-        self._ended.append(JobResult(transfer.job, tuple(landed)))
+        self._end(transfer, tuple(landed))
 
     def submit_store(self, transfer: Transfer) -> None:
         for target in transfer.targets:
             for identity in identities(target, transfer.hashes, TOKENS_A_PAGE):
                 if identity not in self._referenced:
                     self._put(identity, transfer.keep)
-        self._ended.append(JobResult(transfer.job, transfer.targets))
+        self._end(transfer, transfer.targets)
 
     def cancel(self, number: int) -> None:
         """Every job has ended."""
@@ -119,6 +120,14 @@ class CountingTier:
                 held.move_to_end(identity)
                 return True
         return False
+
+    def _end(self, transfer: Transfer, landed: tuple[Piece, ...]) -> None:
+        """As a tier over a store: a path that is through is used once more."""
+        self._ended.append(JobResult(transfer.job, landed))
+        if ends_path(transfer, TOKENS_A_PAGE):
+            moved = sum(len(target.slots) for target in transfer.targets)
+            for identity in trail(transfer, moved, TOKENS_A_PAGE):
+                self._use(identity)
 
     def _put(self, identity: Identity, keep: Keep) -> None:
         if identity in self._loose:

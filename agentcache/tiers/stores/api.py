@@ -25,7 +25,8 @@ class BlobStore(Protocol):
     """Named objects under a cap.
 
     Implementer  an object that is there is whole; beyond the cap old objects leave, LOOSE ones first where the backend
-                 has classes; the order of answers is that of the names
+                 has classes, and in a class those that were not used for longest; the order of answers is that of
+                 the names
     Errors       CacheError(STORE_FAILED), of every call but `close`: nothing is known of what was asked
     """
 
@@ -42,8 +43,11 @@ class BlobStore(Protocol):
     def put(self, objects: Sequence[tuple[str, bytes]], keep: Keep) -> list[bool]:
         """Keep objects; False for one that found no room. One that is there already stays as it is: True."""
 
-    def retain(self, names: Sequence[str], keep: Keep) -> None:
-        """Move those that are there to a soft class; does nothing where the backend has none."""
+    def retain(self, names: Sequence[str], keep: Keep | None) -> None:
+        """Move those that are there to a soft class; does nothing where the backend has none.
+
+        None: each was used now, the first one first, and stays in its class.
+        """
 
     def remove(self, names: Sequence[str]) -> None:
         """Drop objects (found to be spoilt)."""

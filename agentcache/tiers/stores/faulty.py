@@ -50,6 +50,7 @@ class Call(StrEnum):
     GET = "get"
     PUT = "put"
     RETAIN = "retain"
+    USE = "use"  # a retain without a class
     REMOVE = "remove"
     STATUS = "status"
 
@@ -170,8 +171,8 @@ class FaultyStore:
                 self._remember(name, data)
             return [self._put(name, data, keep) for name, data in objects]
 
-    def retain(self, names: Sequence[str], keep: Keep) -> None:
-        with self._call(Call.RETAIN):
+    def retain(self, names: Sequence[str], keep: Keep | None) -> None:
+        with self._call(Call.RETAIN if keep else Call.USE):
             self.store.retain(names, keep)
 
     def remove(self, names: Sequence[str]) -> None:

@@ -158,9 +158,9 @@ class FileStore:
                 answers += self._put(batch, keep)
         return answers
 
-    def retain(self, names: Sequence[str], keep: Keep) -> None:
+    def retain(self, names: Sequence[str], keep: Keep | None) -> None:
         keys = [key_of(name) for name in names]
-        self._write(lambda change: change.retain(keys, keep))
+        self._write(lambda change: change.retain(keys, keep) if keep else change.touch(keys))
 
     def remove(self, names: Sequence[str]) -> None:
         keys = [key_of(name) for name in names]

@@ -42,13 +42,13 @@ class MemoryStore:
         with self._lock:
             return [self._put(name, data, keep) for name, data in objects]
 
-    def retain(self, names: Sequence[str], keep: Keep) -> None:
+    def retain(self, names: Sequence[str], keep: Keep | None) -> None:
         with self._lock:
             for name in names:
-                for held in self._classes.values():
-                    if name in held and held is not self._classes[keep]:
-                        self._classes[keep][name] = held.pop(name)
-                        break
+                if keep is None:
+                    self._use(name)
+                else:
+                    self._move(name, self._classes[keep])
 
     def remove(self, names: Sequence[str]) -> None:
         with self._lock:
@@ -63,6 +63,12 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing is open. What is held stays for whoever else has this store."""
+
+    def _move(self, name: str, to: OrderedDict[str, bytes]) -> None:
+        for held in self._classes.values():
+            if name in held and held is not to:
+                to[name] = held.pop(name)
+                break
 
     def _use(self, name: str) -> bytes | None:
         for held in self._classes.values():

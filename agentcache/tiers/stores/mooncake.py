@@ -77,8 +77,13 @@ class MooncakeStore:
         """Errors  CacheError(STORE_FAILED). Cost: a trip for each 8 MiB; two copies; up to 0.2 s where it is full."""
         return put_in_batches(objects, self._servers.largest_bytes, lambda some: self._put(some, keep))
 
-    def retain(self, names: Sequence[str], keep: Keep) -> None:
-        """Does nothing: Mooncake cannot change what was put."""
+    def retain(self, names: Sequence[str], keep: Keep | None) -> None:
+        """Uses them or does nothing: Mooncake cannot change what was put.
+
+        Objects leave in the order of their last lease, by and large, and who asks for one gets a lease.
+        """
+        if keep is None:
+            self.exists(names)
 
     def remove(self, names: Sequence[str]) -> None:
         self._codes("remove", names, {MISSING, UNFINISHED})

@@ -86,6 +86,7 @@ class Watched:
     def __init__(self, store: BlobStore) -> None:
         self.store = store
         self.retained: list[list[str]] = []
+        self.used: list[list[str]] = []
         self._begun: Counter[Call] = Counter()
         self._ended: Counter[Call] = Counter()
         self._changed = threading.Condition()
@@ -122,9 +123,10 @@ class Watched:
         with self._counted(Call.PUT):
             return self.store.put(objects, keep)
 
-    def retain(self, names: Sequence[str], keep: Keep) -> None:
-        with self._counted(Call.RETAIN):
-            self.retained.append(list(names))
+    def retain(self, names: Sequence[str], keep: Keep | None) -> None:
+        call = Call.RETAIN if keep else Call.USE
+        with self._counted(call):
+            (self.retained if keep else self.used).append(list(names))
             self.store.retain(names, keep)
 
     def remove(self, names: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -94,6 +95,17 @@ def test_without_a_host_it_comes_to_the_device(core: str) -> None:
     assert back.found == Found(external=3, why=Why.NOTHING)
 
 
+@pytest.mark.parametrize("core", CORES)
+def test_what_is_closed_is_let_go_from_its_end(core: str) -> None:
+    """So that what is left of it in the store can be reached from the root."""
+    tier = Remembering(99)
+    told = seconds(workload([Says([1, 2, 3])]), [0], [[0]], closes=True)
+    through(told, AT_ONCE, Sizing(Order.LRU, 9, core=core), tier)
+    depths = [tier.depths[page_hash] for _, page_hash in tier.held(Keep.LOOSE)]
+    assert depths == sorted(depths, reverse=True)
+    assert len(depths) >= 3
+
+
 def test_what_the_host_has_is_not_read_from_further_away() -> None:
     sizing = Sizing(Order.LRU, 3, host_pages=8, external_pages=99)
     assert through(three_and_back(), AT_ONCE, sizing)[1].found == Found(host=3, why=Why.NOTHING)
@@ -125,6 +137,18 @@ class Forgetful(CountingTier):
         (piece,) = result.landed
         kept = replace(piece, end=target.end - 1, slots=piece.slots[:-1])
         self._ended.append(JobResult(result.job, (kept,)))
+
+
+class Remembering(CountingTier):
+    """Knows how deep on its path each page is that it was given."""
+
+    def __init__(self, capacity_pages: int) -> None:
+        super().__init__(capacity_pages)
+        self.depths: dict[bytes, int] = {}
+
+    def submit_store(self, transfer: Transfer) -> None:
+        self.depths.update(zip(transfer.hashes, count(1), strict=False))
+        super().submit_store(transfer)
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -276,6 +300,14 @@ def ask(tier: CountingTier, piece: Piece, keep: Keep | None) -> tuple[Piece, ...
     return result.landed
 
 
+def used_last(store: MemoryStore, piece: Piece) -> None:
+    """The path of a piece that reaches its end, deepest first; a state before the page that it follows."""
+    if piece.end == len(HASHES):
+        if piece.component != FULL:
+            store.retain([object_name(HASHES[-1], piece.component)], None)
+        store.retain([object_name(page_hash, FULL) for page_hash in reversed(HASHES)], None)
+
+
 def put_missing(store: MemoryStore, names: Sequence[str], keep: Keep) -> None:
     for name in names:
         if store.exists([name]) == [False]:
@@ -287,7 +319,8 @@ def put_missing(store: MemoryStore, names: Sequence[str], keep: Keep) -> None:
 @given(rng=st.randoms(use_true_random=False), capacity=st.integers(1, 10))
 @settings(deadline=None)
 def test_it_holds_what_a_store_in_memory_would(rng: random.Random, capacity: int) -> None:
-    """As `StoredTier` uses it: what is there is not put again, and kept for open sessions where they store it."""
+    """As `StoredTier` uses it: what is there is not put again, and kept for open sessions where they store it; a path
+    that is through is used once more, its end first."""
     tier, store = CountingTier(capacity), MemoryStore(capacity)
     for _ in range(30):
         piece, keep = piece_of(rng), rng.choice([None, *Keep])
@@ -297,12 +330,14 @@ def test_it_holds_what_a_store_in_memory_would(rng: random.Random, capacity: int
             landed = [place for part in ask(tier, piece, None) for place in part.slots.tolist()]
             found = [data is not None for data in store.get(names)]
             assert landed == [slot for slot, there in zip(piece.slots.tolist(), found, strict=True) if there]
+            used_last(store, piece)
         elif rng.random() < 0.5:
             tier.retain(names, keep)
             store.retain(names, keep)
         else:
             assert ask(tier, piece, keep) == (piece,)
             put_missing(store, names, keep)
+            used_last(store, piece)
         everything = [(component, page_hash) for component in (FULL, MAMBA) for page_hash in HASHES]
         held = store.exists([object_name(page_hash, component) for component, page_hash in everything])
         assert [answer is Presence.HIT for answer in tier.lookup(everything)] == held

@@ -36,6 +36,7 @@ CALLS: list[Callable[[FaultyStore], object]] = [
     lambda store: store.get(NAMES),
     lambda store: store.put([("new", b"data")], Keep.LOOSE),
     lambda store: store.retain(NAMES, Keep.REFERENCED),
+    lambda store: store.retain(NAMES, None),
     lambda store: store.remove(NAMES[:1]),
     lambda store: store.status(),
 ]

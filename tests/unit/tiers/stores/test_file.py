@@ -104,6 +104,7 @@ AFTER_CLOSE: list[Callable[[FileStore], object]] = [
     lambda store: store.get(["a"]),
     lambda store: store.put([("a", b"a")], Keep.LOOSE),
     lambda store: store.retain(["a"], Keep.LOOSE),
+    lambda store: store.retain(["a"], None),
     lambda store: store.remove(["a"]),
     lambda store: store.status(),
 ]

@@ -296,6 +296,7 @@ def test_a_server_that_is_gone_fails_until_it_is_back_empty(serve: MakeServer) -
             lambda: store.get(NAMES[:1]),
             lambda: store.put([(NAMES[1], b"data")], Keep.LOOSE),
             lambda: store.retain(NAMES[:1], Keep.LOOSE),
+            lambda: store.retain(NAMES[:1], None),
             store.status,
         ):
             assert server.url in failure(call)
