@@ -19,6 +19,7 @@ from agentcache.records import Paused
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import Tenant, Tenants
 from agentcache.router.tool_waits import ENOUGH
+from agentcache.store.api import SessionRef
 from agentcache.types import SessionId
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
@@ -27,7 +28,19 @@ from agentcache.worker.link_standing import Pace
 from agentcache.worker.serve import make_worker
 from agentcache.worker.tagged import TagGate
 from tests.accounting import SIZES
-from tests.routing import SIGNER, Routed, card, now_ms, routing, serving
+from tests.recorded_answers import OPENAI_CHAT_WHOLE
+from tests.routing import (
+    SIGNER,
+    Call,
+    Routed,
+    Upstream,
+    begin_stream,
+    card,
+    now_ms,
+    routed_to,
+    routing,
+    serving,
+)
 from tests.serving import nothing_left
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
@@ -271,6 +284,49 @@ async def test_a_worker_that_takes_no_hint_costs_nothing_else() -> None:
         assert await at.metric('wait_hints_total{outcome="failed"}') == 3
 
 
+STRANGE = (
+    b'data: {"name":\xff',
+    b"\xfe\n\n",
+    b'data: {"finish_reason":"',
+    b"x" * 2**20,
+    b"\n",
+    b"\x00\r\r\n",
+)
+
+
+async def strange(call: Call) -> None:
+    """What no client understands."""
+    await begin_stream(call)
+    for chunk in STRANGE:
+        await call.chunk(chunk)
+    await call.chunk(b"")
+
+
+async def test_whatever_a_worker_answers_passes_as_it_came() -> None:
+    async with routed_to(strange) as (routed, _):
+        answer = await routed.post("/v1/chat/completions", {"messages": []}, x_session_id="s")
+        assert answer.content == b"".join(STRANGE)
+        metrics = (await routed.http.get("/metrics")).text
+        assert 'agentcache_router_turn_waits_total{kind="unknown"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("kind", ["openai", "vllm", "sglang"])
+async def test_servers_that_are_none_of_ours_are_not_watched(kind: str) -> None:
+    async def called(call: Call) -> None:
+        await call.whole(200, OPENAI_CHAT_WHOLE)
+
+    async with Upstream(called).serving() as server:
+        plain = RouterSettings(refresh_s=30, sweep_s=30, upstream=(f"{kind}={server.url}",))
+        async with routing(plain) as routed:
+            await routed.look()
+            for _ in range(ENOUGH + 1):
+                answer = await routed.post("/v1/chat/completions", {"messages": []}, x_session_id="s")
+                assert answer.content == OPENAI_CHAT_WHOLE
+                routed.clock.advance(round(TOOL_S * 1e9))
+            metrics = (await routed.http.get("/metrics")).text
+    assert 'turn_waits_total{kind="tool"} 0.0' in metrics
+
+
 # the client's own word
 
 
@@ -292,6 +348,7 @@ async def test_a_clients_own_pause_and_resume_stand() -> None:
         said = {"tool": "tests", "expected_s": 300}
         assert (await at.routed.http.post("/v1/sessions/s/pause", json=said)).status_code == 200
         assert await at.paused() == Paused("tests", 300.0)
+        assert at.routed.router.waits._waiting[SessionRef("default", "s")].quiet
         [view] = at.routed.router.fleet.views()
         bearer = {"authorization": f"Bearer {SIGNER.bearer(view.id, view.url)}"}
         late = await at.routed.http.post(
