@@ -98,6 +98,33 @@ def replay(path: Path, **options: Any) -> None:
     _start("agentcache.replay.cli:replay_trace", path, said)
 
 
+@cli.command()
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="of a router or a worker")
+@click.option("--once", is_flag=True, help="one look, and the end")
+@click.option("--json", "as_json", is_flag=True, help="one JSON object a look on stdout")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="between two looks",
+)
+@click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    help="file with an API key, or the operator's token of a worker behind a router",
+)
+def top(**options: Any) -> None:
+    """Show sessions, tiers and hit rates of a router or a worker.
+
+    At a router the tiers are those of its workers, as far as they can be reached from here; their sessions are the
+    tenant's whose key is sent. Anywhere but on a terminal looks follow each other as plain text. Ctrl-C ends it.
+    """
+    _start("agentcache.top.command:top", **options)
+
+
 @cli.group()
 def trace() -> None:
     """Look at recorded sessions, convert them, make some up."""

@@ -204,6 +204,12 @@ class SessionRecords:
             expired.append(record)
         return expired
 
+    def lease(self, record: SessionRecord, ttl_ns: int, now_ns: int) -> None:
+        """Change how long an open session may idle."""
+        shorter, record.ttl_ns = ttl_ns < record.ttl_ns, ttl_ns
+        if shorter:
+            self._hold_lease(record, now_ns)
+
     def touch(self, record: SessionRecord, now_ns: int) -> None:
         """A use: renews the idle lease, and for a closed or expired record the memory of it."""
         record.used_ns = now_ns
@@ -275,10 +281,10 @@ class SessionRecords:
     def _hold_lease(self, record: SessionRecord, now_ns: int) -> None:
         used_ns = now_ns if record.busy else record.used_ns
         heapq.heappush(self._leases, (used_ns + record.ttl_ns, record.session, record.current))
-        if len(self._leases) > 64 + 4 * len(self._records):  # long leases of closed sessions pile up
+        if len(self._leases) > 64 + 4 * len(self._records):  # long leases that ended early pile up
             live = {(r.session, r.current) for r in self if r.state is SessionState.OPEN}
-            self._leases = [lease for lease in self._leases if lease[1:] in live]
-            heapq.heapify(self._leases)
+            first = {lease[1:]: lease for lease in sorted(self._leases, reverse=True) if lease[1:] in live}
+            self._leases = sorted(first.values())
 
 
 def nanoseconds(seconds: float) -> int:

@@ -129,6 +129,8 @@ class SessionRegistry:
         verdict = judge(record, tag, self._rules, now_ns, suspect_through)
         if verdict.opens:
             self._records.open(record, verdict.opens, now_ns)
+        if tag.ttl_s and verdict.registers:
+            self._records.lease(record, nanoseconds(tag.ttl_s), now_ns)
         if tag.issued:
             self.routed.tagged(record, tag, verdict, now_ns)
         ignored = tag.parent is not None and not _adopt(self._records, record, tag)

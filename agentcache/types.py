@@ -215,6 +215,7 @@ class SessionTag:
     placement: int = 0  # counts moves between workers
     epoch: str = ""  # the store's
     expected_s: float = 0.0  # from the turn's end until the session is back; 0: not said
+    ttl_s: float = 0.0  # its idle lease from now on; 0: as it is
 
 
 class SessionState(StrEnum):

@@ -33,6 +33,7 @@ CACHED: Final = PREFIX + "cached-tokens"
 PROMPT: Final = PREFIX + "prompt-tokens"
 HINTS: Final = PREFIX + "hints"
 """Said by the router only: `ignored` to a tenant that is not heard when it says how long its sessions wait."""
+RETENTION: Final = PREFIX + "retention"
 ROUTED: Final = PREFIX + "routed"
 """Said by the router only: which identity was used and why this worker, in a few words."""
 
@@ -43,11 +44,16 @@ _MAC_BYTES: Final = hashlib.sha256().digest_size
 
 
 class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tag says beyond who and where."""
+    """What a tag says beyond who and where.
+
+    `ttl_s` is the idle lease that the session has from now on, 0 as before; `kv_hints`: the request may send some.
+    """
 
     strict: bool = False
     superseded: bool = False
     expected_s: float = 0.0
+    ttl_s: float = 0.0
+    kv_hints: bool = False
 
 
 class Tag(msgspec.Struct, frozen=True):

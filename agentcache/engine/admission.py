@@ -41,6 +41,8 @@ class AdmissionRules:
             raise CacheError(Kind.BAD_REQUEST, "max_tokens must be at least 1", max_tokens=request.max_tokens)
         if not 0 <= request.user_end_tokens <= len(request.tokens):
             raise CacheError(Kind.BAD_REQUEST, "user_end_tokens must lie inside the prompt")
+        if any(not 0 <= mark <= len(request.tokens) for mark in request.marks):
+            raise CacheError(Kind.BAD_REQUEST, "marks must lie inside the prompt")
         named = (*request.tokens, *(request.output or ()))
         if min(named) < 0 or max(named) >= self.info.vocab_size:
             raise CacheError(

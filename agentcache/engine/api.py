@@ -31,7 +31,8 @@ class GenerateRequest:
     (0: unknown), where an edited turn lands. A token of `stop_tokens` ends the turn and is not emitted. With
     `reuse` False the request runs on the same chunk grid without reading or writing the cache (cold comparison).
     `digest_logits` asks for `Finished.first_logits`. `output` is what the accounting engine will say, to its end or to
-    `max_tokens` (None: it makes something up); one that computes refuses it.
+    `max_tokens` (None: it makes something up); one that computes refuses it. `marks` are lengths of parts that others
+    may go on from, as the client says: a boundary is published below each, where it fits.
     """
 
     request_id: str
@@ -46,6 +47,7 @@ class GenerateRequest:
     priority: int = 0
     digest_logits: bool = False
     output: tuple[int, ...] | None = None
+    marks: tuple[int, ...] = ()
 
 
 class FinishReason(StrEnum):
@@ -72,7 +74,7 @@ class Admitted:
     """The request's computation begins: `cached` is restored, by tier; `full_tokens` is what FULL alone had.
 
     `miss` says what stopped the vote before the last candidate (None: nothing did); `parent_ignored` that the session's
-    named parent is unknown, closed, malformed or not the one on record.
+    named parent is unknown, closed, malformed or not the one on record. `boundaries` is where it will publish.
     """
 
     request_id: str
@@ -83,11 +85,17 @@ class Admitted:
     generation: int
     state: SessionState
     parent_ignored: bool = False
+    boundaries: tuple[int, ...] = ()
 
     @property
     def cached_tokens(self) -> int:
         """Restored tokens, of all tiers."""
         return self.cached.total
+
+    @property
+    def written_tokens(self) -> int:
+        """Tokens of the prompt that it will publish, beyond the restored ones."""
+        return max(0, max(self.boundaries, default=0) - self.cached.total)
 
 
 @dataclass(frozen=True, slots=True)

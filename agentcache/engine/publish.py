@@ -46,14 +46,12 @@ class PublishPolicy:
     specs: tuple[ComponentSpec, ...]
     every_chunks: int = 4
 
-    def full(
-        self, start: int, prompt_tokens: int, user_end_tokens: int, known_tokens: int = 0
-    ) -> tuple[int, ...]:
+    def full(self, start: int, prompt_tokens: int, user_end_tokens: int, *ends: int) -> tuple[int, ...]:
         """Boundaries of a whole prompt beyond `start`, ascending: the essential ones, every k-th chunk end, and those
-        before the end of the last user message and of the part that was known before."""
+        before the end of the last user message and other `ends`: of the part that was known before, of marked ones."""
         stride = self.every_chunks * self.grid_tokens
         regular = range(stride, prompt_tokens + 1, stride)
-        inner = [self._floor(min(end, prompt_tokens)) for end in (user_end_tokens, known_tokens)]
+        inner = [self._floor(min(end, prompt_tokens)) for end in (user_end_tokens, *ends)]
         return _beyond(start, (*regular, *inner, *self._last(prompt_tokens)))
 
     def essential(self, start: int, prompt_tokens: int) -> tuple[int, ...]:
@@ -100,12 +98,12 @@ class PublishPolicy:
         prompt_tokens: int,
         user_end_tokens: int,
         sizes: Mapping[ComponentName, int],
-        known_tokens: int = 0,
+        *ends: int,
     ) -> tuple[tuple[int, ...], Need]:
         """The boundaries to publish and their need: the full policy where the pools can ever hold it beside the
         turn's own lease, else the essential boundaries, else the last one alone."""
         essential = self.essential(start, prompt_tokens)
-        whole = self.full(start, prompt_tokens, user_end_tokens, known_tokens)
+        whole = self.full(start, prompt_tokens, user_end_tokens, *ends)
         choices = (whole, essential, essential[-1:])
         held = self.held(start)
         for boundaries in choices:

@@ -29,6 +29,7 @@ class Publisher:
                 work.request.user_end_tokens,
                 sizes,
                 work.turn.full_tokens,
+                *work.request.marks,
             )
 
     def start(self, work: Work) -> bool:

@@ -9,7 +9,7 @@ earlier messages do not depend on what follows, and parts that were encoded befo
 import json
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -35,10 +35,14 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A chat as tokens; `user_end_tokens` is their number up to and including the last user message (0: none)."""
+    """A chat as tokens; `user_end_tokens` is their number up to and including the last user message (0: none).
+
+    `head_tokens` are the numbers for the heads that were asked for (0: the template renders no such head).
+    """
 
     tokens: tuple[int, ...]
     user_end_tokens: int
+    head_tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +113,15 @@ class ChatTokenizer:
         tools: Sequence[Message] = (),
         add_generation_prompt: bool = True,
         at_most: int = NO_LIMIT,
+        heads: Sequence[int] = (),
     ) -> Rendered:
         """A chat in OpenAI's shape (contents as text or None) through the template.
 
+        `heads` are numbers of messages, of which it is to be known where they end.
+
         Errors  BAD_REQUEST: no messages, an unknown role, or the template refuses them; PROMPT_TOO_LONG where the
                 tokens are more than `at_most`
-        Cost    as `Parts.encode`, and the template's
+        Cost    as `Parts.encode`, and the template's, once more for each head
         """
         check_messages(messages)
         cut = _unused(json.dumps([messages, tools], ensure_ascii=False, default=str))
@@ -123,11 +130,17 @@ class ChatTokenizer:
         tokens = self._parts.encode(
             self._render(chat, offered, add_generation_prompt, cut).split(cut), at_most
         )
-        last = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=-1)
-        if last < 0:
-            return Rendered(tokens, 0)
-        head = self._parts.encode(self._render(chat[: last + 1], offered, False, cut).split(cut))
-        return Rendered(tokens, _common(head, tokens))
+
+        def end_of(head: int) -> int:
+            return _common(
+                self._parts.encode(self._render(chat[:head], offered, False, cut).split(cut)), tokens
+            )
+
+        last = max((at for at, message in enumerate(messages, 1) if message["role"] == "user"), default=0)
+        ends = {head: _if_rendered(end_of, head) for head in heads if head != last}
+        if last:
+            ends[last] = end_of(last)
+        return Rendered(tokens, ends.get(last, 0), tuple(ends[head] for head in heads))
 
     def _render(self, chat: Sequence[Message], tools: Sequence[Message], prompt: bool, cut: str) -> str:
         template = _compiled(self._environment, self._template.source)
@@ -280,7 +293,17 @@ def _unused(text: str) -> str:
     raise CacheError(Kind.BAD_REQUEST, "the text contains every noncharacter of U+FDD0 to U+FDEF")
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _if_rendered(end_of: Callable[[int], int], head: int) -> int:
+    """Where a head ends; 0 for one that the template takes for no chat."""
+    try:
+        return end_of(head)
+    except CacheError:
+        return 0
+
+
+def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    if other[: len(one)] == one:
+        return len(one)
     for at, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return at

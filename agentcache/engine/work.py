@@ -73,6 +73,7 @@ class Work:
             ticket.generation,
             ticket.state,
             ticket.parent_ignored,
+            self.boundaries,
         )
 
     def said(self, row: Any, now_ns: int) -> Token | FinishReason:

@@ -28,8 +28,8 @@ class Identity:
     """Whom a request speaks for. `session` "" is a request without one; `source` says which names gave it.
 
     `final`: it is the session's last request. `family`: requests that share a prefix, for placement only, never for a
-    close. `expected_s`: seconds until the session is back, 0 when unknown. `ignored`: names of others that were sent
-    and make no sense, with the reason.
+    close. `expected_s`: seconds until the session is back, 0 when unknown. `ttl_s`: the idle lease that it has from now
+    on, 0 as before. `ignored`: names of others that were sent and make no sense, with the reason.
     """
 
     session: str = ""
@@ -42,6 +42,7 @@ class Identity:
     final: bool = False
     family: str = ""
     expected_s: float = 0.0
+    ttl_s: float = 0.0
     ignored: tuple[str, ...] = ()
 
     @property

@@ -17,11 +17,13 @@ from agentcache.router.metrics import Facts, Times
 from agentcache.router.passing import Passing
 from agentcache.router.relay import Relay
 from agentcache.router.request import Request
+from agentcache.router.retaining import wishes
 from agentcache.router.routes import PassedRoute, fault_body
 from agentcache.router.standing import Standing
 from agentcache.router.tenants import Tenant
 from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
 from agentcache.web.headers import RawHeaders, RequestHeaders
+from agentcache.web.retention import NOTHING_ASKED
 from agentcache.web.status import HTTP_STATUS, ErrorShape, error_headers, shaped_answer
 
 CLIENT_CLOSED: Final = 499
@@ -34,6 +36,7 @@ class ProxyEndpoint:
     def __init__(self, router: Router, route: PassedRoute) -> None:
         self._router = router
         self._route = route
+        self._wishes = wishes(router.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         relay = Relay(send)
@@ -77,7 +80,9 @@ class ProxyEndpoint:
     ) -> Request:
         """Everything that can be refused without asking anybody."""
         fields = parse_object(body)
-        identity = identify(read, fields) if self._route.turn else Identity()
+        identity, retention = Identity(), NOTHING_ASKED
+        if self._route.turn:
+            identity, retention = self._wishes.read(identify(read, fields), fields, tenant)
         facts.session, facts.source = identity.session, identity.source
         return Request(
             route=self._route,
@@ -90,6 +95,7 @@ class ProxyEndpoint:
             headers=headers,
             query=query,
             pinned=read.text(wire.WORKER),
+            retention=retention,
         )
 
     async def _serve(self, request: Request, relay: Relay, facts: Facts) -> None:

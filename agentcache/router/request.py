@@ -15,17 +15,22 @@ from agentcache.router.forwarding import (
     worker_headers,
 )
 from agentcache.router.identity import Identity
+from agentcache.router.retaining import plainly_kept
 from agentcache.router.routes import PassedRoute
 from agentcache.router.standing import Standing
 from agentcache.router.tenants import Tenant
 from agentcache.types import SessionState
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders
+from agentcache.web.retention import NOTHING_ASKED, Retention
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Who asks what. `headers` as they came, names in lower case; `pinned`: the worker that it insists on, or ""."""
+    """Who asks what. `headers` as they came, names in lower case; `pinned`: the worker that it insists on, or "".
+
+    `retention`: how long it wants its prompt kept. Our workers say what became of that, for others we do.
+    """
 
     route: PassedRoute
     request_id: str
@@ -37,6 +42,7 @@ class Request:
     headers: RawHeaders
     query: bytes
     pinned: str
+    retention: Retention = NOTHING_ASKED
 
     @property
     def target(self) -> str:
@@ -78,7 +84,13 @@ def _tag(router: Router, request: Request, chosen: Chosen, standing: Standing, a
         generation=tagged.generation if held else 0,
         placement=tagged.placement if held else 0,
         parent=tagged.parent if held else "",
-        hints=wire.Hints(identity.strict, identity.superseded, request.expected_s),
+        hints=wire.Hints(
+            identity.strict,
+            identity.superseded,
+            request.expected_s,
+            identity.ttl_s,
+            request.tenant.kv_hints,
+        ),
         request_id=attempt_id,
         worker=chosen.worker,
         issued_ms=router.world.now_ms(),
@@ -89,17 +101,18 @@ def _tag(router: Router, request: Request, chosen: Chosen, standing: Standing, a
 
 def said(request: Request, chosen: Chosen, standing: Standing) -> Mapping[str, str]:
     """Our headers of an answer, in place of the worker's of the same names."""
-    identity = request.identity
+    identity, ours = request.identity, chosen.view.kind == OURS
     told = {
         REQUEST_ID: request.request_id,
         wire.WORKER: chosen.worker,
         wire.ROUTED: f"by {chosen.why}; {identity.said}",
         wire.SESSION: standing.ref.session,
         wire.GENERATION: str(standing.generation or ""),
-        wire.STATE: standing.state or ("" if chosen.view.kind == OURS else _plain_state(standing)),
+        wire.STATE: standing.state or ("" if ours else _plain_state(standing)),
         wire.WHY: standing.why,
         wire.HINTS: "ignored" if identity.expected_s != request.expected_s else "",
         wire.PARENT: "ignored" if identity.parent_bad or standing.tagged.parent_ignored else "",
+        wire.RETENTION: "" if ours else plainly_kept(request.retention, identity.ttl_s, standing),
     }
     return {name: value for name, value in told.items() if value}
 

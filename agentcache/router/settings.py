@@ -76,6 +76,9 @@ class StoreSettings(_Group):
     ttl_s: float = Field(
         default=1800.0, gt=0, description="seconds without a request after which a session loses its claim"
     )
+    ttl_max_s: float = Field(
+        default=3600.0, gt=0, description="the most of these seconds that a request can ask for"
+    )
     reopen_after_s: float = Field(
         default=60.0, ge=0, description="seconds after a close from which a request opens the session again"
     )

@@ -128,6 +128,7 @@ class Standings:
             fence=identity.fence,
             strict=identity.strict,
             limit=tenant.session_limit,
+            ttl_s=identity.ttl_s,
         )
         try:
             self.state.require()

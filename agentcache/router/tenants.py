@@ -4,6 +4,7 @@
     name = "acme"
     keys = ["sk-…", "sha256:…"]     # in clear, or the SHA-256 of the key in hexadecimal digits
     session_limit = 10000           # open sessions at a time; 0: any number
+    kv_hints = false                # whether its requests may carry them: for orchestrators
     hints = true                    # whether it is believed when it says how long its sessions wait
 
 Without tenants everybody is the tenant `default`, whatever key is sent.
@@ -29,7 +30,7 @@ OPEN_SESSION_LIMIT: Final = 100_000
 """Of the one tenant that everybody is."""
 HASHED: Final = "sha256:"
 MIN_KEY_LENGTH: Final = 8
-_FIELDS: Final = ("name", "keys", "session_limit", "hints")
+_FIELDS: Final = ("name", "keys", "session_limit", "kv_hints", "hints")
 _KEY = re.compile(rf"[!-~]{{{MIN_KEY_LENGTH},512}}")
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -38,11 +39,12 @@ _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 class Tenant:
     """Whoever shares sessions and cached pages. `session_limit`: open sessions at a time; 0: any number.
 
-    `hints`: it is heard when it says how long its sessions wait.
+    `kv_hints`: its requests may carry them. `hints`: it is heard when it says how long its sessions wait.
     """
 
     name: str
     session_limit: int = SESSION_LIMIT
+    kv_hints: bool = False
     hints: bool = True
 
 
@@ -166,12 +168,12 @@ def _entry(place: str, values: object) -> _Entry:
     limit, keys = values.get("session_limit", SESSION_LIMIT), values.get("keys", [])
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise _bad(place, "session_limit must be a whole number, 0 for any number of sessions")
-    hints = _flag(place, values, "hints", True)
+    hinting = [_flag(place, values, "kv_hints", False), _flag(place, values, "hints", True)]
     if not isinstance(keys, list) or not keys:
         raise _bad(place, "keys must be a list with at least one key")
     return _Entry(
         place,
-        Tenant(name, limit, hints=hints),
+        Tenant(name, limit, *hinting),
         tuple(_key(f"{place}, keys[{n}]", key) for n, key in enumerate(keys)),
     )
 

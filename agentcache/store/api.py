@@ -70,7 +70,8 @@ class Use:
 
     `request_id` makes a repeated call the same call. `fence`: insist on that generation; `strict`: rather no answer
     than one without a reference. `parent`: adopted by a session that has none, if it is open, no descendant, and has
-    fewer than `DEPTH` sessions above it. `worker`: taken if the session has none yet.
+    fewer than `DEPTH` sessions above it. `worker`: taken if the session has none yet. `ttl_s`: how long the session
+    may idle from now on, 0 as before.
     """
 
     request_id: str
@@ -79,6 +80,7 @@ class Use:
     fence: int | None = None
     strict: bool = False
     limit: int = 0
+    ttl_s: float = 0.0
 
 
 class TagVerdict(StrEnum):

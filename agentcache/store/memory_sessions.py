@@ -198,6 +198,8 @@ class MemorySessions:
             session.began = (use.request_id, verdict)
         session.in_flight[use.request_id] = books.now_ms() + round(books.rules.in_flight_s * 1000)
         session.waits = ("", 0.0)
+        if use.ttl_s:
+            session.ttl_ms = round(use.ttl_s * 1000)
         books.renew(session)
         return self._tagged(ref, use, verdict)
 

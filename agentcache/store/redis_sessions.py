@@ -40,7 +40,8 @@ class RedisSessions:
         return Opened(OpenVerdict(verdict), int(generation), count)
 
     async def tag(self, ref: SessionRef, use: Use) -> Tagged:
-        words = (use.request_id, use.worker, use.parent, _or_none(use.fence), use.limit)
+        fence, ttl_ms = _or_none(use.fence), milliseconds(use.ttl_s)
+        words = (use.request_id, use.worker, use.parent, fence, use.limit, ttl_ms)
         verdict, generation, worker, placement, parent, ignored, epoch = await self._ask("tag", ref, *words)
         known = self.calls.epoch(self.calls.shard(ref.tenant), epoch)
         return Tagged(

@@ -124,7 +124,11 @@ def usage(outcome: Outcome) -> Json:
         "prompt_tokens": outcome.prompt_tokens,
         "completion_tokens": outcome.completion_tokens,
         "total_tokens": outcome.prompt_tokens + outcome.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": outcome.cached.total, "cached_tokens_details": tiers},
+        "prompt_tokens_details": {
+            "cached_tokens": outcome.cached.total,
+            "cache_write_tokens": outcome.written_tokens,
+            "cached_tokens_details": tiers,
+        },
         "cached_tokens_details": tiers,
     }
 

@@ -1,10 +1,12 @@
 """A chat request as values: messages as templates want them, tools, and how calls are to be read."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from agentcache.errors import CacheError, Kind
 from agentcache.web.fields import Fields
+from agentcache.web.retention import CACHE_CONTROL, MARKS, has_mark
 from agentcache.web.status import refuse
 from agentcache.worker.options import Options, read_options
 
@@ -21,6 +23,14 @@ _ROLES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a client would have the prompt kept: behind so many messages. `name`: what it calls that."""
+
+    name: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """`parse_calls` says whether the answer may hold tool calls; `one_call` that it ends with the first."""
 
@@ -29,6 +39,7 @@ class ChatRequest:
     parse_calls: bool
     one_call: bool
     options: Options
+    marks: tuple[Mark, ...] = ()
 
 
 def read_chat(fields: Fields) -> ChatRequest:
@@ -48,7 +59,22 @@ def read_chat(fields: Fields) -> ChatRequest:
         parse_calls=bool(tools) and choice == "auto",
         one_call=not fields.flag("parallel_tool_calls", default=True),
         options=options,
+        marks=tuple(_marks(fields, messages)),
     )
+
+
+def _marks(fields: Fields, messages: Sequence[Message]) -> Iterator[Mark]:
+    """Of tools, which templates put into the system message; of messages; and of the whole prompt."""
+    for tool in fields.objects("tools"):
+        name = has_mark(tool.values)
+        if name:
+            yield Mark(name, int(messages[0]["role"] == "system"))
+    for count, message in enumerate(fields.objects("messages"), 1):
+        name = has_mark(message.values)
+        if name:
+            yield Mark(name, count)
+    if fields.has(CACHE_CONTROL):
+        yield Mark(CACHE_CONTROL, len(messages))
 
 
 def _choice(fields: Fields) -> str:
@@ -75,7 +101,8 @@ def _tool(fields: Fields) -> Message:
         raise function.wrong("name", "the name of the function")
     function.text("description")
     function.inner("parameters")
-    return {"type": "function", "function": dict(function.values)}
+    said = {name: value for name, value in function.values.items() if name not in MARKS}
+    return {"type": "function", "function": said}
 
 
 def _message(fields: Fields) -> Message:

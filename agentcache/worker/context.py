@@ -10,6 +10,7 @@ from agentcache.engine.api import EngineInfo
 from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ChatTokenizer
 from agentcache.errors import CacheError, Kind
+from agentcache.web.retention import Leases
 from agentcache.worker.kv_publisher import NoPublisher, Publisher
 from agentcache.worker.metrics import WorkerMetrics
 from agentcache.worker.options import UnknownFields, log_unknown
@@ -21,7 +22,10 @@ DEFAULT_MAX_TOKENS: Final = 256
 
 @dataclass(slots=True)
 class Worker:
-    """One engine behind HTTP. `now_s` is Unix time for answers, `clock` measures; `new_id` makes ids."""
+    """One engine behind HTTP. `now_s` is Unix time for answers, `clock` measures; `new_id` makes ids.
+
+    `leases`: those that requests can have for their sessions.
+    """
 
     thread: EngineThread
     tokenizer: ChatTokenizer
@@ -35,6 +39,7 @@ class Worker:
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     unknown: UnknownFields = field(default_factory=lambda: UnknownFields(log_unknown))
     gate: Gate = OPEN_GATE
+    leases: Leases = field(default_factory=Leases)
     draining: bool = False
 
     def require_open(self) -> None:

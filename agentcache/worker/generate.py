@@ -15,8 +15,9 @@ from agentcache.web.body import ClientGoneError, parse_object, read_body, unless
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders, RequestHeaders
 from agentcache.web.reply import Json, Reply, StreamEvent
+from agentcache.web.retention import NOTHING_ASKED, Retention, Verdict, header_text, read_retention
 from agentcache.web.status import HTTP_STATUS, ErrorAnswer, anthropic_answer, error_answer, responses_answer
-from agentcache.wire import REUSE
+from agentcache.wire import RETENTION, REUSE
 from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension
 from agentcache.worker.context import Worker
 from agentcache.worker.headers import Identity, answer_headers, why_not_deeper
@@ -28,6 +29,7 @@ from agentcache.worker.prompts import Prompted, chat_prompt, read_prompt, text_p
 from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece, Reading, read_turn
 from agentcache.worker.responses import chat_of_response
 from agentcache.worker.responses_shape import ResponsesShape
+from agentcache.worker.retaining import verdicts, verdicts_json, wishing
 from agentcache.worker.stops import StopStrings
 from agentcache.worker.tagged import Grant
 from agentcache.worker.tools import PlainText, ToolCallParser
@@ -46,24 +48,31 @@ class Asked:
     identity: Identity
     prompted: Prompted
     shape: Shape
+    retention: Retention = NOTHING_ASKED
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A request that the engine has begun; `why` says in a few words why no more of it came from the cache."""
+    """A request that the engine has begun; `why` says in a few words why no more of it came from the cache.
+
+    `kept` is what became of its wishes for how long its prompt is kept.
+    """
 
     asked: Asked
     admitted: Admitted
     why: str
+    kept: tuple[Verdict, ...] = ()
 
     def headers(self) -> RawHeaders:
         request = self.asked.request
-        return answer_headers(
+        said = answer_headers(
             self.admitted, self.asked.identity, request.request_id, self.why, len(request.tokens)
         )
+        return [*said, (RETENTION.encode(), header_text(self.kept).encode())] if self.kept else said
 
     def extension(self, outcome: Outcome) -> Json:
-        return extension(self.admitted, outcome, self.why)
+        said = extension(self.admitted, outcome, self.why)
+        return {**said, "retention": verdicts_json(self.kept)} if self.kept else said
 
     def endings(self, outcome: Outcome) -> list[StreamEvent]:
         include_usage = self.asked.prompted.options.include_usage
@@ -191,14 +200,17 @@ class GenerateEndpoint:
             assert isinstance(admitted, Admitted)
             tally.session, tally.cached = admitted.session or "", admitted.cached
             tally.why = self._why(asked, admitted)
-            served = Served(asked, granted.in_own_name(admitted), tally.why)
+            grid = self._worker.info.grid_tokens
+            kept = verdicts(asked.retention, asked.identity, admitted, asked.prompted, grid)
+            served = Served(asked, granted.in_own_name(admitted), tally.why, kept)
             answer = self._stream if asked.prompted.options.stream else self._whole
             await answer(served, turn, reply, tally)
 
     async def _ask(self, granted: Grant, headers: RequestHeaders, fields: Fields) -> Asked:
         """Everything that can be refused without the engine, then the request for it."""
-        identity = granted.identity(headers, fields)
-        translated, prompted = await asyncio.to_thread(self._read, fields)
+        named = granted.identity(headers, fields)
+        translated, prompted, retention = await asyncio.to_thread(self._read, fields, granted.may_hint)
+        identity = wishing(named, retention, self._worker.leases)
         self._worker.unknown.report(translated)
         options = prompted.options
         request_id = self._worker.new_id()
@@ -215,14 +227,16 @@ class GenerateEndpoint:
             priority=options.priority,
             digest_logits=options.digest,
             output=prompted.output,
+            marks=tuple(sorted({end for _, end in prompted.marks if end})),
         )
         shape = self._api.shape(self._worker, request_id, options.token_ids, fields)
-        return Asked(request, identity, prompted, shape)
+        return Asked(request, identity, prompted, shape, retention)
 
-    def _read(self, fields: Fields) -> tuple[Fields, Prompted]:
+    def _read(self, fields: Fields, hints_allowed: bool) -> tuple[Fields, Prompted, Retention]:
         """Off the event loop: a long history takes a while."""
         translated = self._api.translate(fields)
-        return translated, read_prompt(self._api.prompt, self._worker, translated)
+        retention = read_retention(fields, hints_allowed)
+        return translated, read_prompt(self._api.prompt, self._worker, translated), retention
 
     async def _stream(self, served: Served, turn: TurnItems, reply: Reply, tally: Tally) -> None:
         shape = served.asked.shape

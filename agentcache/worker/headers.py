@@ -52,6 +52,7 @@ def routed_identity(tag: Tag) -> Identity:
         placement=tag.placement,
         epoch=tag.epoch,
         expected_s=tag.hints.expected_s,
+        ttl_s=tag.hints.ttl_s,
     )
     return Identity(issued, salt=tag.salt, request_id=tag.request_id)
 

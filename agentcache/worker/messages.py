@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from agentcache.web.fields import Fields
+from agentcache.web.retention import marks_of
 from agentcache.web.status import refuse
 
 _CONSUMED: Final = frozenset(
@@ -18,7 +19,8 @@ _CHOICES: Final = {"auto": "auto", "none": "none"}
 def chat_of_messages(fields: Fields) -> Fields:
     """The chat request that a Messages request means.
 
-    Reasoning that is sent back is left out: it is not part of what a model reads again. Cache marks are not needed.
+    Reasoning that is sent back is left out: it is not part of what a model reads again. A mark on a block becomes its
+    message's.
 
     Errors   CacheError(BAD_REQUEST) with the field's name, for images, documents, forced tools and the like
     """
@@ -28,9 +30,12 @@ def chat_of_messages(fields: Fields) -> Fields:
         raise refuse("mcp_servers is not supported by this worker; leave it out", "mcp_servers")
     said = {name: value for name, value in fields.values.items() if name not in _CONSUMED}
     system = _text(fields, "system")
-    messages: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
+    messages: list[Mapping[str, object]] = []
+    if system:
+        marks = marks_of({"content": fields.values.get("system")})
+        messages.append({"role": "system", "content": system, **marks})
     for message in fields.objects("messages"):
-        messages += _messages(message)
+        messages += _marked(message, list(_messages(message)))
     said |= {
         "messages": messages,
         "max_tokens": fields.whole("max_tokens", 0, low=0) or 1,
@@ -65,7 +70,13 @@ def _tool(tool: Fields) -> dict[str, object]:
         "description": tool.text("description"),
         "parameters": dict(tool.inner("input_schema").values),
     }
-    return {"type": "function", "function": function}
+    return {"type": "function", "function": function, **marks_of(tool.values)}
+
+
+def _marked(message: Fields, said: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """The chat messages that one message means; its mark is the last one's."""
+    marks = marks_of(message.values)
+    return [*said[:-1], {**said[-1], **marks}] if marks and said else said
 
 
 def _messages(message: Fields) -> Iterator[Mapping[str, object]]:

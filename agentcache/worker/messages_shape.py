@@ -9,7 +9,7 @@ from agentcache.stats import CachedTokens
 from agentcache.web.fields import Fields
 from agentcache.web.reply import Json, StreamEvent
 from agentcache.worker.answers import Head, text_of
-from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece
+from agentcache.worker.reading import Outcome, Piece
 from agentcache.worker.tools import Called, Part, Said
 
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -26,12 +26,10 @@ class MessagesShape:
         self._new_call_id = new_call_id
         self._blocks = 0
         self._in_text = False
-        self._prompt_tokens = 0
-        self._cached = NOTHING_CACHED
 
     def opening(self, admitted: Admitted, prompt_tokens: int) -> list[StreamEvent]:
-        self._prompt_tokens, self._cached = prompt_tokens, admitted.cached
-        message = self._message([], None, "", _usage(prompt_tokens, admitted.cached, 0))
+        counts = _usage(prompt_tokens, admitted.cached, admitted.written_tokens, 0)
+        message = self._message([], None, "", counts)
         return [_event("message_start", message=message)]
 
     def chunks(self, piece: Piece) -> list[StreamEvent]:
@@ -39,10 +37,9 @@ class MessagesShape:
 
     def endings(self, outcome: Outcome, extension: Json, include_usage: bool) -> list[StreamEvent]:
         delta = {"stop_reason": _reason(outcome), "stop_sequence": outcome.stop_string or None}
-        usage = _usage(outcome.prompt_tokens, outcome.cached, outcome.completion_tokens)
         return [
             *self._close_text(),
-            _event("message_delta", delta=delta, usage=usage, agentcache=extension),
+            _event("message_delta", delta=delta, usage=_used(outcome), agentcache=extension),
             _event("message_stop"),
         ]
 
@@ -53,8 +50,7 @@ class MessagesShape:
         if text or not parts:
             blocks.append({"type": "text", "text": text})
         blocks += [self._block(part, _arguments(part)) for part in parts if isinstance(part, Called)]
-        usage = _usage(outcome.prompt_tokens, outcome.cached, outcome.completion_tokens)
-        message = self._message(blocks, _reason(outcome), outcome.stop_string, usage)
+        message = self._message(blocks, _reason(outcome), outcome.stop_string, _used(outcome))
         return {**message, "agentcache": extension}
 
     def _message(self, content: list[Json], reason: str | None, stop: str, usage: Json) -> Json:
@@ -138,11 +134,15 @@ def _reason(outcome: Outcome) -> str:
     return "stop_sequence" if outcome.stop_string else _REASONS[outcome.reason]
 
 
-def _usage(prompt_tokens: int, cached: CachedTokens, output_tokens: int) -> Json:
-    """Anthropic counts what was read from the cache beside the input, not in it."""
+def _used(outcome: Outcome) -> Json:
+    return _usage(outcome.prompt_tokens, outcome.cached, outcome.written_tokens, outcome.completion_tokens)
+
+
+def _usage(prompt_tokens: int, cached: CachedTokens, written: int, output_tokens: int) -> Json:
+    """Anthropic counts what was read from the cache, and what was written to it, beside the input, not in it."""
     return {
-        "input_tokens": prompt_tokens - cached.total,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": prompt_tokens - cached.total - written,
+        "cache_creation_input_tokens": written,
         "cache_read_input_tokens": cached.total,
         "output_tokens": output_tokens,
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from agentcache.engine.api import ACCOUNTING
 from agentcache.engine.parts import too_long
@@ -12,12 +13,16 @@ from agentcache.worker.completion import CompletionRequest, Prompt, read_complet
 from agentcache.worker.context import Worker
 from agentcache.worker.options import Options
 
+MAX_MARKS: Final = 4
+"""Of one prompt the last ones count, as at providers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
     """A prompt in tokens. `user_end_tokens` is where its last user message ends.
 
-    `output` is the answer, where the request says it.
+    `output` is the answer, where the request says it. `marks` are the ends of what the client has marked in the prompt,
+    by the mark's name; 0 for one that does not count.
     """
 
     tokens: tuple[int, ...]
@@ -26,6 +31,7 @@ class Prompted:
     parse_calls: bool = False
     one_call: bool = False
     output: tuple[int, ...] | None = None
+    marks: tuple[tuple[str, int], ...] = ()
 
 
 def read_prompt(prompt: Callable[[Worker, Fields], Prompted], worker: Worker, fields: Fields) -> Prompted:
@@ -60,9 +66,18 @@ def chat_prompt(worker: Worker, fields: Fields) -> Prompted:
     Errors   as `read_chat`; CacheError(PROMPT_TOO_LONG) for more than the context, found before all of it is encoded
     """
     asked: ChatRequest = read_chat(fields)
-    rendered = worker.tokenizer.render(asked.messages, asked.tools, at_most=worker.info.context_tokens)
+    heads = sorted({mark.messages for mark in asked.marks if mark.messages})[-MAX_MARKS:]
+    rendered = worker.tokenizer.render(
+        asked.messages, asked.tools, at_most=worker.info.context_tokens, heads=heads
+    )
+    ends = dict(zip(heads, rendered.head_tokens, strict=True))
     return Prompted(
-        rendered.tokens, rendered.user_end_tokens, asked.options, asked.parse_calls, asked.one_call
+        rendered.tokens,
+        rendered.user_end_tokens,
+        asked.options,
+        asked.parse_calls,
+        asked.one_call,
+        marks=tuple((mark.name, ends.get(mark.messages, 0)) for mark in asked.marks),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agentcache.engine.api import Admitted, Finished, FinishReason, GenerateRequest, Token
@@ -45,7 +45,7 @@ class Piece:
 class Outcome:
     """The end of a turn: OpenAI's finish reason, and the counts of its usage. Times in nanoseconds since submit.
 
-    `stop_string` is the one that cut the text, "" if none did.
+    `stop_string` is the one that cut the text, "" if none did. `written_tokens` of the prompt are new in the cache.
     """
 
     reason: str
@@ -55,6 +55,7 @@ class Outcome:
     first_token_ns: int = 0
     first_logits: str = ""
     stop_string: str = ""
+    written_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -117,11 +118,12 @@ async def read_turn(
 
     Errors   as `EngineThread.generate`; CacheError(SHUTTING_DOWN) when the worker cut the turn
     """
-    cached, session, generation = NOTHING_CACHED, None, 0
+    cached, session, generation, written = NOTHING_CACHED, None, 0, 0
     async with aclosing(thread.generate(request)) as events:
         async for event in events:
             if isinstance(event, Admitted):
                 cached, session, generation = event.cached, event.session, event.generation
+                written = event.written_tokens
                 yield event
             elif isinstance(event, Token):
                 piece = reading.push(event.token)
@@ -132,14 +134,15 @@ async def read_turn(
                     reason = reading.reason(FinishReason.STOP)
                     _tell(thread, session, generation, reason)
                     matched = reading.stops.matched
-                    yield Outcome(reason, len(request.tokens), cached, reading.tokens, stop_string=matched)
+                    ended = Outcome(reason, len(request.tokens), cached, reading.tokens, stop_string=matched)
+                    yield replace(ended, written_tokens=written)
                     return
             else:
                 yield reading.rest()
                 outcome = _outcome(event, reading)
                 if outcome.reason != event.reason:
                     _tell(thread, session, generation, outcome.reason)
-                yield outcome
+                yield replace(outcome, written_tokens=written)
 
 
 def _tell(thread: EngineThread, session: SessionId | None, generation: int, reason: str) -> None:

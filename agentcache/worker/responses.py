@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from agentcache.web.fields import Fields
+from agentcache.web.retention import marks_of
 from agentcache.web.status import refuse
 
 _CONSUMED: Final = frozenset(
@@ -75,13 +76,14 @@ def _item(item: Fields) -> Iterator[dict[str, object]]:
         role = item.text("role")
         if role not in _ROLES:
             raise item.wrong("role", "one of " + ", ".join(sorted(_ROLES)))
-        yield {"role": role, "content": _content(item, "content")}
+        yield {"role": role, "content": _content(item, "content"), **marks_of(item.values)}
     elif kind == "function_call":
         named = {"name": item.text("name"), "arguments": item.text("arguments", "{}")}
         call = {"id": item.text("call_id"), "type": "function", "function": named}
         yield {"role": "assistant", "content": None, "tool_calls": [call]}
     elif kind == "function_call_output":
-        yield {"role": "tool", "tool_call_id": item.text("call_id"), "content": _content(item, "output")}
+        said = {"role": "tool", "tool_call_id": item.text("call_id"), "content": _content(item, "output")}
+        yield {**said, **marks_of(item.values)}
     elif kind != "reasoning":
         raise refuse(f"input items of type {kind[:40]!r} are not supported", item.param("type"))
 

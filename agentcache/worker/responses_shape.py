@@ -165,7 +165,10 @@ def _status(outcome: Outcome) -> str:
 def _usage(outcome: Outcome) -> Json:
     return {
         "input_tokens": outcome.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": outcome.cached.total},
+        "input_tokens_details": {
+            "cached_tokens": outcome.cached.total,
+            "cache_write_tokens": outcome.written_tokens,
+        },
         "output_tokens": outcome.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": outcome.prompt_tokens + outcome.completion_tokens,

@@ -24,6 +24,7 @@ from agentcache.engine.thread import EngineThread
 from agentcache.engine.tokenizer import ChatTokenizer
 from agentcache.web.leaving import leave_at_once, leaving_early
 from agentcache.web.listening import bind, url_of
+from agentcache.web.retention import Leases
 from agentcache.worker.app import create_app
 from agentcache.worker.banner import banner, tiers_row
 from agentcache.worker.context import Worker
@@ -84,6 +85,7 @@ def make_worker(
         clock=SystemClock(),
         now_s=lambda: int(time.time()),
         new_id=lambda: uuid.uuid4().hex,
+        leases=Leases(settings.ttl_s, max(settings.ttl_s, settings.ttl_max_s)),
     )
 
 

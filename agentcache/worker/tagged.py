@@ -39,6 +39,11 @@ class Grant:
         """Errors: as `read_identity`; of a tag nothing can be wrong any more."""
         return routed_identity(self.tag) if self.tag else read_identity(headers, fields)
 
+    @property
+    def may_hint(self) -> bool:
+        """Whether `kv_hints` are read: where there is no router, and for tenants that routers let."""
+        return not self.tag or self.tag.hints.kv_hints
+
     def session(self, text: str, param: str) -> SessionId:
         """What the worker calls the session that a request names. Operators name the tenant too.
 

@@ -105,7 +105,9 @@ async def test_the_next_turn_reads_from_the_cache_and_counts_add_up(client: anth
     counted = await client.messages.count_tokens(model="taught", messages=asked["messages"], tools=[TOOL])
     usage = second.usage
     assert usage.cache_read_input_tokens
-    assert usage.input_tokens + usage.cache_read_input_tokens == counted.input_tokens
+    assert usage.cache_creation_input_tokens is not None
+    read_or_written = usage.cache_read_input_tokens + usage.cache_creation_input_tokens
+    assert usage.input_tokens + read_or_written == counted.input_tokens
 
 
 async def test_limits_and_stop_sequences_are_told_apart(client: anthropic.AsyncAnthropic) -> None:

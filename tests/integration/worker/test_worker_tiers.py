@@ -34,6 +34,7 @@ async def turn(client: httpx2.AsyncClient, prompt: list[int]) -> dict[str, int]:
     said = answer.json()
     by_tier: dict[str, int] = said["usage"]["cached_tokens_details"]
     details = said["usage"]["prompt_tokens_details"]
+    assert details.pop("cache_write_tokens") >= 0
     assert details == {"cached_tokens": sum(by_tier.values()), "cached_tokens_details": by_tier}
     assert said["agentcache"]["cached_tokens_details"] == by_tier
     return by_tier

@@ -17,11 +17,16 @@ def test_boundaries_are_the_last_chunk_the_users_end_and_every_kth_chunk() -> No
 
 
 def test_a_boundary_is_added_where_the_prompt_leaves_what_was_known() -> None:
-    assert policy().full(0, prompt_tokens=100, user_end_tokens=0, known_tokens=45) == (32, 64, 96)
-    assert policy().full(32, prompt_tokens=100, user_end_tokens=0, known_tokens=45) == (64, 96)
-    assert policy().full(0, prompt_tokens=48, user_end_tokens=0, known_tokens=60) == (32, 48)
+    assert policy().full(0, 100, 0, 45) == (32, 64, 96)
+    assert policy().full(32, 100, 0, 45) == (64, 96)
+    assert policy().full(0, 48, 0, 60) == (32, 48)
     roomy = {FULL: 60, SWA: 60, MAMBA: 9}
-    assert policy().reservation(0, 100, 0, roomy, known_tokens=45)[0] == (32, 64, 96)
+    assert policy().reservation(0, 100, 0, roomy, 45)[0] == (32, 64, 96)
+
+
+def test_a_boundary_is_added_below_each_part_that_a_client_marked() -> None:
+    assert policy().full(0, 210, 0, 0, 37, 90, 15) == (32, 64, 80, 128, 192, 208)
+    assert policy().full(64, 210, 0, 0, 37, 90) == (80, 128, 192, 208)
 
 
 def test_boundaries_beyond_what_is_restored_only() -> None:

@@ -21,12 +21,16 @@ BY_TIER: Json = {"device": 32, "host": 64, "external": 128}
 
 
 def outcome(cached: CachedTokens = CACHED) -> Outcome:
-    return Outcome("stop", prompt_tokens=300, cached=cached, completion_tokens=5)
+    return Outcome("stop", prompt_tokens=300, cached=cached, completion_tokens=5, written_tokens=64)
 
 
 def test_usage_sums_the_tiers_and_names_each() -> None:
     said = usage(outcome())
-    assert said["prompt_tokens_details"] == {"cached_tokens": 224, "cached_tokens_details": BY_TIER}
+    assert said["prompt_tokens_details"] == {
+        "cached_tokens": 224,
+        "cache_write_tokens": 64,
+        "cached_tokens_details": BY_TIER,
+    }
     assert said["cached_tokens_details"] == BY_TIER
     assert (said["prompt_tokens"], said["completion_tokens"], said["total_tokens"]) == (300, 5, 305)
 

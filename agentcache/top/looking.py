@@ -1,0 +1,213 @@
+"""One look at a router or a worker: plain values from `/metrics`, `/v1/sessions` and `/v1/workers`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from agentcache.errors import CacheError, Kind
+from agentcache.top.fetching import Fetch, Said
+
+WORKER, ROUTER = "worker", "router"
+MOST_SESSIONS: Final = 1000
+"""Of one look: what a router lists at most in one answer."""
+TIERS: Final = ("device", "host", "external")
+_STATES: Final = ("size", "free", "cached", "leased", "referenced")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The slots of one component on one tier."""
+
+    component: str
+    tier: str
+    slots: Mapping[str, int]
+
+    def share(self, state: str) -> float:
+        """Of all slots; `used` are those that are not free."""
+        size = self.slots.get("size", 0)
+        count = size - self.slots.get("free", 0) if state == "used" else self.slots.get(state, 0)
+        return count / size if size else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Tokens since a server's start: of prompts, and of these what came from the cache, by tier."""
+
+    prompt: float = 0.0
+    cached: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        return sum(self.cached.values())
+
+    def since(self, before: "Counts") -> "Counts":
+        """What came since an earlier look; all of it where the server has started anew."""
+        if before.prompt > self.prompt:
+            return self
+        cached = {tier: count - before.cached.get(tier, 0.0) for tier, count in self.cached.items()}
+        return Counts(self.prompt - before.prompt, cached)
+
+    def rate(self, tier: str = "") -> float | None:
+        """The hit rate, of one tier or of all; None without prompts."""
+        cached = self.cached.get(tier, 0.0) if tier else self.total
+        return cached / self.prompt if self.prompt > 0 else None
+
+    def __add__(self, other: "Counts") -> "Counts":
+        tiers = self.cached.keys() | other.cached.keys()
+        cached = {tier: self.cached.get(tier, 0.0) + other.cached.get(tier, 0.0) for tier in tiers}
+        return Counts(self.prompt + other.prompt, cached)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """A worker; `reached` False: its numbers are not known, only what its router says of it."""
+
+    id: str
+    state: str = "alive"
+    reached: bool = True
+    running: int = 0
+    waiting: int = 0
+    open_sessions: int = 0
+    counts: Counts = field(default_factory=Counts)
+    pools: tuple[Pool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A server at one moment. `sessions` as the API says them, at most `MOST_SESSIONS`; None: it does not show them.
+
+    `counts` are a router's own, which has no tiers, or its workers' together; `notes` say what could not be had.
+    """
+
+    url: str
+    kind: str
+    at_s: float
+    counts: Counts
+    open_sessions: int
+    sessions: tuple[Mapping[str, Any], ...] | None
+    workers: tuple[WorkerSeen, ...]
+    notes: tuple[str, ...] = ()
+
+
+def look(fetch: Fetch, url: str, at_s: float) -> Look:
+    """Look at a router or a worker.
+
+    Errors   CacheError(UNREACHABLE) when nobody is there, or somebody else
+    Cost     three requests, and at a router one for each of its workers
+    """
+    metrics = _Metrics(fetch(url, "/metrics"))
+    if metrics.has("agentcache_router_workers"):
+        return _at_router(fetch, url, at_s, metrics)
+    if metrics.has("agentcache_sessions_open"):
+        return _at_worker(fetch, url, at_s, metrics)
+    raise CacheError(
+        Kind.UNREACHABLE, f"what answers at {url} is neither a router nor a worker: name one with --url"
+    )
+
+
+def _at_worker(fetch: Fetch, url: str, at_s: float, metrics: "_Metrics") -> Look:
+    worker = _worker_seen(url.partition("://")[2], "alive", metrics)
+    sessions, _, notes = _sessions(fetch(url, "/v1/sessions"))
+    return Look(url, WORKER, at_s, worker.counts, worker.open_sessions, sessions, (worker,), notes)
+
+
+def _at_router(fetch: Fetch, url: str, at_s: float, metrics: "_Metrics") -> Look:
+    sessions, open_sessions, notes = _sessions(fetch(url, f"/v1/sessions?limit={MOST_SESSIONS}"))
+    listed = fetch(url, "/v1/workers")
+    if listed.status != 200:
+        notes = (*notes, _refused("workers", listed))
+    workers = tuple(_seen_by_router(fetch, one) for one in _objects(listed.fields, "data"))
+    own = Counts(
+        metrics.value("agentcache_router_prompt_tokens_total"),
+        {"": metrics.value("agentcache_router_reused_tokens_total")},
+    )
+    together = sum((worker.counts for worker in workers), Counts())
+    counts = together if any(worker.reached for worker in workers) else own
+    known = open_sessions if sessions is not None else sum(worker.open_sessions for worker in workers)
+    return Look(url, ROUTER, at_s, counts, known, sessions, workers, notes)
+
+
+def _sessions(said: Said) -> tuple[tuple[Mapping[str, Any], ...] | None, int, tuple[str, ...]]:
+    """The sessions, how many there are, and what to say if they are not shown."""
+    if said.status != 200:
+        return None, 0, (_refused("sessions", said),)
+    found = _objects(said.fields, "data")
+    return found[:MOST_SESSIONS], _whole(said.fields.get("open_sessions"), len(found)), ()
+
+
+def _refused(what: str, said: Said) -> str:
+    if said.status in (401, 403):
+        return f"{what}: shown to whoever has a key for them (--key-file)"
+    return f"{what}: not shown now (HTTP {said.status})"
+
+
+def _seen_by_router(fetch: Fetch, said: Mapping[str, Any]) -> WorkerSeen:
+    """A worker's own numbers where they can be had; its metrics are open to all."""
+    name, state = str(said.get("id", "")), str(said.get("state", ""))
+    if said.get("kind") == "agentcache" and said.get("alive"):
+        try:
+            metrics = _Metrics(fetch(str(said.get("url", "")), "/metrics"))
+        except CacheError:
+            metrics = _Metrics(Said(0, ""))
+        if metrics.has("agentcache_sessions_open"):
+            return _worker_seen(name, state, metrics)
+    running, waiting = _whole(said.get("running")), _whole(said.get("waiting"))
+    return WorkerSeen(name, state, False, running, waiting)
+
+
+def _worker_seen(name: str, state: str, metrics: "_Metrics") -> WorkerSeen:
+    cached = metrics.by_label("agentcache_cached_tokens_total", "cache_source")
+    return WorkerSeen(
+        id=name,
+        state=state,
+        running=int(metrics.value("agentcache_num_running_reqs")),
+        waiting=int(metrics.value("agentcache_num_queue_reqs")),
+        open_sessions=int(metrics.value("agentcache_sessions_open")),
+        counts=Counts(metrics.value("agentcache_prompt_tokens_total"), cached),
+        pools=tuple(metrics.pools()),
+    )
+
+
+class _Metrics:
+    """The samples of a `/metrics`; none where it is no such text."""
+
+    def __init__(self, said: Said) -> None:
+        self._samples: dict[str, list[Sample]] = {}
+        try:
+            families = list(text_string_to_metric_families(said.text)) if said.status == 200 else []
+        except (ValueError, KeyError, IndexError):
+            families = []
+        for family in families:
+            for sample in family.samples:
+                self._samples.setdefault(sample.name, []).append(sample)
+
+    def has(self, name: str) -> bool:
+        return name in self._samples
+
+    def value(self, name: str) -> float:
+        """The sum over all labels; 0 where there is none."""
+        return sum(sample.value for sample in self._samples.get(name, ()))
+
+    def by_label(self, name: str, label: str) -> dict[str, float]:
+        return {sample.labels.get(label, ""): sample.value for sample in self._samples.get(name, ())}
+
+    def pools(self) -> Iterator[Pool]:
+        found: dict[tuple[str, str], dict[str, int]] = {}
+        for sample in self._samples.get("agentcache_pool_slots", ()):
+            labels = sample.labels
+            if labels.get("state") in _STATES:
+                named = labels.get("component", ""), labels.get("tier", "")
+                found.setdefault(named, {})[labels["state"]] = int(sample.value)
+        return (Pool(component, tier, slots) for (component, tier), slots in found.items())
+
+
+def _objects(fields: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
+    found = fields.get(name)
+    return tuple(one for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
+
+
+def _whole(value: object, other: int = 0) -> int:
+    return value if isinstance(value, int) else other
