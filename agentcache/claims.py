@@ -1,6 +1,6 @@
 """What is kept for requests that wait, so that what they will read does not leave before they begin."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentcache.executor import MovingParts
 from agentcache.types import Lease, MatchResult, Piece, TierName
@@ -8,7 +8,7 @@ from agentcache.types import Lease, MatchResult, Piece, TierName
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A lease of pieces on the device, or a load from the host that is planned and never started."""
+    """A lease of pieces on the device, and a load from the host that is planned and never started."""
 
     lease: Lease | None = None
     pieces: tuple[Piece, ...] = ()
@@ -52,17 +52,17 @@ class Claims:
         return False
 
     def _claim(self, match: MatchResult, target: TierName) -> Claim:
-        now = self._clock.now_ns()
+        now, claim = self._clock.now_ns(), NOTHING
+        if target is TierName.DEVICE and match.device.length:
+            locked = self._core.lock(match.device, now)
+            claim = Claim(locked.lease, locked.pieces)
         if match.any_tier.length > match.device.length:
             planned = self._core.plan_load(match.any_tier, TierName.HOST, TierName.DEVICE, now)
             self._executor.apply(planned.effects)
             assert planned.lease, "a load comes with the lease of what is on the device"
             self._core.unlock(planned.lease, None, now)
-            return Claim(job=planned.job.number) if planned.job else NOTHING
-        if target is TierName.DEVICE and match.device.length:
-            locked = self._core.lock(match.device, now)
-            return Claim(locked.lease, locked.pieces)
-        return NOTHING
+            claim = replace(claim, job=planned.job.number) if planned.job else claim
+        return claim
 
     def _replace(self, ticket: int, claim: Claim) -> None:
         """Let go of what was kept before. The new claim stands already, so nothing leaves in between."""

@@ -25,6 +25,7 @@ from agentcache.types import (
     NO_SLOTS,
     ComponentName,
     Insert,
+    MatchResult,
     Piece,
     PoolName,
     TierName,
@@ -90,9 +91,9 @@ NO_STRETCH = Stretch(0, 0, frozenset())
 class Prefetch:
     """One request's prefetch, to the `target` tier, where its whole path takes `cost` slots.
 
-    `began` is the least boundary that voted when it was looked at (-1: not looked at), `voted` the one that votes now,
-    `grafted` the deepest that was reached with what was brought; `wanted` is what has been asked for, `ends` are the
-    boundaries still to be loaded.
+    `began` is the least boundary that voted when it was looked at (-1: not looked at), `voted` the one that votes now
+    (on the device alone where that is the target), `grafted` the deepest that was reached with what was brought;
+    `wanted` is what has been asked for, `ends` are the boundaries still to be loaded.
     """
 
     number: int
@@ -242,7 +243,7 @@ class Prefetcher:
     def _look(self, one: Prefetch) -> None:
         """Where the tree ends for this path now. A use, and what is found is kept."""
         match = self._core.match(one.key, one.limit, self._clock.now_ns())
-        one.voted = match.any_tier.length
+        one.voted = _voted(match, one.target)
         one.began = one.voted if one.began < 0 else min(one.began, one.voted)
         self.claims.keep(one.number, match, one.target)
 
@@ -269,7 +270,9 @@ class Prefetcher:
             one.limit,
             lambda name, end: (name, hashes[end // page - 1]) in hits,
         )
-        one.ends = deque(stretches(ends, self._rules.stretch_tokens))
+        there = self._core.peek(one.key, one.limit).any_tier.length
+        gains = bool(ends) and ends[-1] > there  # else the host has as much
+        one.ends = deque(stretches(ends, self._rules.stretch_tokens) if gains else ())
         one.stage = Stage.LOADING if one.ends else Stage.OVER
 
     # loading
@@ -283,7 +286,7 @@ class Prefetcher:
             return True
         stretch = _stretch(one, self._config.page_tokens)
         loading = [other.stretch.pages for other in self._flying.values()]
-        resident = self._core.peek(one.key, one.limit).any_tier.length
+        resident = _voted(self._core.peek(one.key, one.limit), one.target)
         if resident != one.voted or any(stretch.pages & pages for pages in loading):
             one.look_again()
             return True
@@ -298,7 +301,8 @@ class Prefetcher:
             return False
         pieces = tuple(self._placed(piece, one.target) for piece in bare)
         one.stretch = stretch
-        one.flight = self._controller.fetch(pieces, one.target, Names(one.names.of(one.key)))
+        names = Names(one.names.of(one.key)[: one.ends[-1] // self._config.page_tokens])
+        one.flight = self._controller.fetch(pieces, one.target, names)
         self._flying[one.flight] = one
         return True
 
@@ -356,6 +360,11 @@ class Prefetcher:
 
     def _free(self, piece: Piece, tier: TierName) -> None:
         self._pools[PoolName(piece.component, tier)].free(piece.slots)
+
+
+def _voted(match: MatchResult, target: TierName) -> int:
+    """Behind which boundary a graft may begin: on the device nothing is filed behind what only the host has."""
+    return (match.device if target is TierName.DEVICE else match.any_tier).length
 
 
 def _stretch(one: Prefetch, page_tokens: int) -> Stretch:

@@ -96,6 +96,21 @@ def test_without_a_host_it_comes_to_the_device(core: str) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
+def test_a_path_longer_than_the_host_comes_to_the_device_whatever_the_host_has_of_it(core: str) -> None:
+    """Behind what only the host has nothing can be filed on the device: that part comes from outside as well."""
+    first = [1, 2, 3, 4, 5]
+    paged = workload([Says(first), Says(first)], [Says([11, 12, 13, 14])], [Says([21, 22])])
+    told = seconds(paged, [0, 10, 20], [[0, 40], [0], [0]])
+    near = Sizing(Order.LRU, 5, 4, core, write_policy=WritePolicy.WRITE_BACK)
+    without = through(told, AT_ONCE, near)[1].found
+    assert 0 < without.host < 5
+    assert without.device == 0
+    back = through(told, AT_ONCE, replace(near, external_pages=99))[1]
+    assert back.found == Found(external=5, why=Why.NOTHING)
+    assert through(told, AT_ONCE, near, Shallow(99))[1].found == without, "what would come is there already"
+
+
+@pytest.mark.parametrize("core", CORES)
 def test_what_is_closed_is_let_go_from_its_end(core: str) -> None:
     """So that what is left of it in the store can be reached from the root."""
     tier = Remembering(99)
@@ -149,6 +164,16 @@ class Remembering(CountingTier):
     def submit_store(self, transfer: Transfer) -> None:
         self.depths.update(zip(transfer.hashes, count(1), strict=False))
         super().submit_store(transfer)
+
+
+class Shallow(Remembering):
+    """Has nothing beyond the third page."""
+
+    def lookup(self, wanted: Sequence[Identity]) -> tuple[Presence, ...]:
+        return tuple(
+            answer if self.depths.get(page_hash, 0) <= 3 else Presence.MISS
+            for (_, page_hash), answer in zip(wanted, super().lookup(wanted), strict=True)
+        )
 
 
 @pytest.mark.parametrize("core", CORES)
