@@ -9,6 +9,8 @@ MAX_ID_BYTES = 256
 DEFAULT_TENANT = "default"
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_SCOPED_BYTES = MAX_ID_BYTES + 65
+MAX_DEPTH = 64
+"""Sessions above one session: its parent, that one's parent and so on."""
 
 
 def checked_id(session: object, limit_bytes: int = MAX_ID_BYTES) -> SessionId:

@@ -216,6 +216,7 @@ class SessionTag:
     epoch: str = ""  # the store's
     expected_s: float = 0.0  # from the turn's end until the session is back; 0: not said
     ttl_s: float = 0.0  # its idle lease from now on; 0: as it is
+    fork: bool = False  # it inherits its parent's path until its first turn has registered
 
 
 class SessionState(StrEnum):

@@ -23,6 +23,7 @@ PARENT: Final = PREFIX + "parent"
 GENERATION: Final = PREFIX + "generation"
 STRICT: Final = PREFIX + "strict"
 SUPERSEDED: Final = PREFIX + "superseded"
+FORK: Final = PREFIX + "fork"
 REUSE: Final = PREFIX + "reuse"
 STATE: Final = PREFIX + "state"
 WHY: Final = PREFIX + "why"
@@ -31,9 +32,9 @@ WORKER: Final = PREFIX + "worker"
 EXPECTED: Final = PREFIX + "expected-s"
 CACHED: Final = PREFIX + "cached-tokens"
 PROMPT: Final = PREFIX + "prompt-tokens"
+RETENTION: Final = PREFIX + "retention"
 HINTS: Final = PREFIX + "hints"
 """Said by the router only: `ignored` to a tenant that is not heard when it says how long its sessions wait."""
-RETENTION: Final = PREFIX + "retention"
 ROUTED: Final = PREFIX + "routed"
 """Said by the router only: which identity was used and why this worker, in a few words."""
 
@@ -54,6 +55,7 @@ class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
     expected_s: float = 0.0
     ttl_s: float = 0.0
     kv_hints: bool = False
+    fork: bool = False
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -188,6 +190,7 @@ class Order(StrEnum):
     """What a worker is asked to do with a session."""
 
     CLOSE = "close"  # through this generation, for good
+    FORK = "fork"  # it has been opened, and inherits the path of `parent` until its first turn
     EXPIRE = "expire"  # an offer: busy if a request of it is queued or running
     MOVED = "moved"  # another worker has it now: release what was registered before `placement`
 
@@ -204,6 +207,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     operation: str = ""
     reply_to: str = ""
     at: str = ""
+    parent: str = ""
 
 
 class Outcome(StrEnum):

@@ -27,6 +27,7 @@ _IDENTITY: Final = frozenset(
         wire.GENERATION,
         wire.STRICT,
         wire.SUPERSEDED,
+        wire.FORK,
     )
 )
 _NOT_FOR_OURS: Final = _OF_THIS_HOP | _IDENTITY

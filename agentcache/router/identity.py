@@ -27,9 +27,10 @@ _WITH_AGENTS: Final = frozenset(row.group for row in TABLE if row.role is Role.A
 class Identity:
     """Whom a request speaks for. `session` "" is a request without one; `source` says which names gave it.
 
-    `final`: it is the session's last request. `family`: requests that share a prefix, for placement only, never for a
-    close. `expected_s`: seconds until the session is back, 0 when unknown. `ttl_s`: the idle lease that it has from now
-    on, 0 as before. `ignored`: names of others that were sent and make no sense, with the reason.
+    `final`: it is the session's last request. `fork`: it inherits its parent's path. `family`: requests that share a
+    prefix, for placement only, never for a close. `expected_s`: seconds until the session is back, 0 when unknown.
+    `ttl_s`: the idle lease that it has from now on, 0 as before. `ignored`: names of others that were sent and make no
+    sense, with the reason.
     """
 
     session: str = ""
@@ -40,6 +41,7 @@ class Identity:
     strict: bool = False
     superseded: bool = False
     final: bool = False
+    fork: bool = False
     family: str = ""
     expected_s: float = 0.0
     ttl_s: float = 0.0
@@ -86,6 +88,7 @@ def identify(headers: RequestHeaders, fields: Fields) -> Identity:
         superseded=headers.flag(
             wire.SUPERSEDED, default=any(map(reading.says, reading.rows(Role.SUPERSEDED)))
         ),
+        fork=headers.flag(wire.FORK, default=False),
         final=bool(session) and any(map(reading.affirms, reading.rows(Role.FINAL, others))),
         family=reading.family(),
         expected_s=read_expected(headers.text(wire.EXPECTED), wire.EXPECTED),

@@ -90,6 +90,7 @@ def _tag(router: Router, request: Request, chosen: Chosen, standing: Standing, a
             request.expected_s,
             identity.ttl_s,
             request.tenant.kv_hints,
+            identity.fork,
         ),
         request_id=attempt_id,
         worker=chosen.worker,

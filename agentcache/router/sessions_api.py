@@ -41,6 +41,7 @@ from agentcache.web.session_fields import (
     Pause,
     fence_in,
     fence_of,
+    fork_of,
     mode_of,
     on_close_of,
     parent_of,
@@ -90,12 +91,13 @@ class SessionsApi:
         ]
 
     async def open(self, request: Request) -> Response:
-        """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, on_close?}`. An open one is answered unchanged."""
+        """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, fork?, on_close?}`. An open one stays as it is."""
         tenant, fields = self._tenant(request), await self._fields(request)
         opening = Opening(
             parent=parent_of(fields),
             ttl_s=ttl_of(fields),
             fence=fields.flag("fence"),
+            fork=fork_of(fields),
             on_close=on_close_of(fields),
             limit=tenant.session_limit,
         )

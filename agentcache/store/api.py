@@ -35,13 +35,17 @@ class SessionRef:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """An explicit open. `ttl_s` 0: the store's default. `limit`: open sessions that the tenant may have; 0: any."""
+    """An explicit open. `ttl_s` 0: the store's default. `limit`: open sessions that the tenant may have; 0: any.
+
+    `fork`: if it has no worker yet and its parent's is registered, it is placed there, and that worker is sent FORK.
+    """
 
     parent: str = ""
     ttl_s: float = 0.0
     fence: bool = False
     on_close: str = "release"
     limit: int = 0
+    fork: bool = False
 
 
 class OpenVerdict(StrEnum):
@@ -300,7 +304,8 @@ class Fleet(Protocol):
     async def sweep(self, limit: int) -> Swept:
         """Offer expiry to holders of idle sessions, finish expiries and abandoned closes, forget old tombstones.
 
-        Parents with open children, sessions in flight or that workers call busy are armed again. A worker that is gone
+        Parents with open children, sessions in flight or that workers call busy are armed again; the lease of a parent
+        starts anew whenever a child ends, but for one that is being asked to let go. A worker that is gone
         (not heard for ten times `worker_s`) holds nothing any more.
         """
 

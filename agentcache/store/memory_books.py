@@ -1,6 +1,8 @@
 """What a session store in memory knows, and the small changes that its calls are made of."""
 
 import asyncio
+import heapq
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -61,10 +63,11 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Children of a closed session. Those opened or fenced after it, with a generation above `through`, are spared."""
+    """Children of a closed session, oldest first. Those with a generation above `through`, opened or fenced after it,
+    are spared."""
 
     through: int
-    children: dict[SessionRef, int]
+    children: deque[SessionRef]
 
 
 @dataclass(slots=True)
@@ -139,18 +142,22 @@ class Books:
         return session
 
     def end(self, ref: SessionRef) -> Session:
-        """Take an open session off the books, its parent's too. Its children stay with `kids`."""
+        """Take an open session off the books, its parent's too, whose lease starts anew. Its children stay."""
         session = self.open.pop(ref)
-        if session.parent:
-            self.kids.get(SessionRef(ref.tenant, session.parent), {}).pop(ref, None)
+        above = SessionRef(ref.tenant, session.parent)
+        was_child = self.kids.get(above, {}).pop(ref, None)
+        parent = self.open.get(above)
+        if was_child and parent and not parent.expiring:
+            parent.deadline_ms = max(parent.deadline_ms, self.now_ms() + parent.ttl_ms)
         return session
 
     def bury(self, ref: SessionRef, generation: int) -> None:
         """Leave a tombstone, the newest of at most `tombstones`."""
         self.last = max(self.last, generation)
         self.tombs[ref] = Tombstone(generation, self.now_ms())
-        oldest = sorted(self.tombs, key=lambda one: (self.tombs[one].closed_ms, name_of(one)))
-        for one in oldest[: max(0, len(oldest) - self.rules.tombstones)]:
+        over = max(0, len(self.tombs) - self.rules.tombstones)
+        oldest = heapq.nsmallest(over, self.tombs, key=lambda one: (self.tombs[one].closed_ms, name_of(one)))
+        for one in oldest:
             del self.tombs[one]
 
     def closed_through(self, ref: SessionRef) -> int:
@@ -216,7 +223,7 @@ class Books:
         return iter(sorted(ours, key=lambda one: (one[0], name_of(one[1]))))
 
     def full(self, tenant: str, limit: int) -> bool:
-        return 0 < limit <= len(list(self.tenant(tenant)))
+        return limit > 0 and count_open(self, tenant) >= limit
 
     def post(self, worker: str, notice: Notice) -> bool:
         """Tell a registered worker."""
@@ -235,6 +242,11 @@ class Books:
         del stream[: -self.rules.stream_length]
         self.arrived.set()
         self.arrived = asyncio.Event()
+
+
+def count_open(books: Books, tenant: str) -> int:
+    """How many open sessions a tenant has."""
+    return sum(ref.tenant == tenant for ref in books.open)
 
 
 def settle(books: Books, worker: str, outcome: Outcome, said: str = "") -> None:

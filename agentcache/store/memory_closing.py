@@ -1,5 +1,7 @@
 """Closes in memory: a family from its root down, some sessions at a time."""
 
+from collections import deque
+
 from agentcache.store.api import ClosedOne, SessionRef
 from agentcache.store.memory_books import Books, Family, Leftover
 from agentcache.wire import Notice, Order
@@ -23,7 +25,8 @@ def close_one(books: Books, ref: SessionRef, how: Leftover) -> ClosedOne:
     for worker in holders:
         books.post(worker, notice)
     if children := books.kids.pop(ref, {}):
-        how.families.append(Family(books.last, children))
+        oldest_first = sorted(children, key=lambda one: (children[one], one.session.encode()))
+        how.families.append(Family(books.last, deque(oldest_first)))
     books.bury(ref, session.generation)
     books.end(ref)
     return ClosedOne(ref.session, session.generation, holders, ref.tenant)
@@ -37,8 +40,7 @@ def close_left(books: Books, root: SessionRef, limit: int) -> tuple[tuple[Closed
     while left.families and looked < limit:
         looked += 1
         family = left.families[0]
-        child = min(family.children, key=lambda one: (family.children[one], one.session.encode()))
-        del family.children[child]
+        child = family.children.popleft()
         if not family.children:
             left.families.pop(0)
         if child in books.open and books.open[child].generation <= family.through:

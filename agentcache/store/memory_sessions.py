@@ -18,7 +18,7 @@ from agentcache.store.api import (
     TagVerdict,
     Use,
 )
-from agentcache.store.memory_books import Books, Leftover, Session
+from agentcache.store.memory_books import Books, Leftover, Session, count_open
 from agentcache.store.memory_closing import close_left, close_one
 from agentcache.store.places import place_after
 from agentcache.wire import Notice, Order
@@ -49,6 +49,8 @@ class MemorySessions:
         session.expiring = ""
         if opening.parent and not books.parent(ref, session):
             books.adopt(ref, opening.parent)
+        if opening.fork:
+            self._fork(ref, session)
         books.renew(session)
         return self._opened(ref, verdict)
 
@@ -166,9 +168,19 @@ class MemorySessions:
             return OpenVerdict.LIMITED
         return None
 
+    def _fork(self, ref: SessionRef, session: Session) -> None:
+        """Place a session with its parent, whose worker is told to let it inherit."""
+        books, parent = self.books, self.books.parent(ref, session)
+        above = books.open.get(SessionRef(ref.tenant, parent))
+        if session.worker or not parent or not above or above.worker not in books.desks:
+            return
+        books.give(session, above.worker)
+        order = (Order.FORK, ref.tenant, ref.session, session.generation, session.placement)
+        books.post(above.worker, Notice(*order, parent=parent))
+
     def _opened(self, ref: SessionRef, verdict: OpenVerdict) -> Opened:
         session = self.books.open.get(ref)
-        return Opened(verdict, session.generation if session else 0, len(list(self.books.tenant(ref.tenant))))
+        return Opened(verdict, session.generation if session else 0, count_open(self.books, ref.tenant))
 
     def _tag_closed(self, ref: SessionRef, use: Use) -> Tagged:
         """A request of a session that is not open."""

@@ -102,6 +102,7 @@ def _notices(entries: Sequence[Sequence[Any]]) -> tuple[Notice, ...]:
             fields["operation"],
             fields["reply_to"],
             at,
+            fields.get("parent", ""),
         )
         for at, fields in told
         if fields["order"]

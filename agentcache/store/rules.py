@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from agentcache.ids import MAX_DEPTH
+
 FORMAT = 1
 """Of keys and values. A store with another one is refused at `prepare`."""
-DEPTH = 64
-"""Sessions above one session: its parent, that one's parent and so on. What is deeper gets no parent."""
+DEPTH = MAX_DEPTH
+"""Of a family; what is deeper gets no parent."""
 
 
 @dataclass(frozen=True, slots=True)

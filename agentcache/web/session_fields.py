@@ -34,6 +34,15 @@ def parent_of(fields: Fields) -> str:
     return "".join(named)
 
 
+def fork_of(fields: Fields) -> bool:
+    """Whether a session inherits its parent's path. Errors: CacheError(BAD_REQUEST) without a parent."""
+    if not fields.flag("fork"):
+        return False
+    if not parent_of(fields):
+        raise refuse("a fork goes on from its parent's path: name the parent in parent_session_id", "fork")
+    return True
+
+
 def ttl_of(fields: Fields, name: str = "ttl_s") -> float:
     """The seconds that a session may idle, 0 where they are not sent. Errors: CacheError(BAD_REQUEST)."""
     return fields.number(name, 0.0, MIN_TTL_S, MAX_S) if fields.has(name) else 0.0

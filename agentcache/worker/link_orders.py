@@ -11,7 +11,7 @@ from agentcache.holdings import Holding, LetGo
 from agentcache.ids import scoped, unscoped
 from agentcache.routed import KnownSession
 from agentcache.store.api import Offer, Offered, OfferVerdict, SessionRef
-from agentcache.types import ReleaseMode, SessionId
+from agentcache.types import ReleaseMode, SessionId, SessionTag
 from agentcache.wire import HeldPart, Notice, Order, Outcome, Receipt, WorkerLoad
 
 AHEAD: Final = 1024
@@ -123,6 +123,23 @@ def _follow(engine: Engine, session: SessionId, notice: Notice) -> LetGo:
             return engine.cache.expire_through(session, notice.generation)
         case Order.MOVED:
             return engine.cache.moved_away(session, notice.generation, notice.placement)
+        case Order.FORK:
+            return _fork(engine, session, notice)
+
+
+def _fork(engine: Engine, session: SessionId, notice: Notice) -> LetGo:
+    """As a request of the session does that is never begun: it is open here from now on, and inherits."""
+    tag = SessionTag(
+        session,
+        notice.generation,
+        parent=scoped(notice.tenant, SessionId(notice.parent)),
+        issued=True,
+        placement=notice.placement,
+        fork=True,
+    )
+    ticket = engine.cache.enter(tag)
+    engine.cache.leave(ticket)
+    return LetGo(session, ticket.generation, known=ticket.registers, busy=False)
 
 
 def _mode(named: str) -> ReleaseMode:

@@ -28,7 +28,7 @@ from agentcache.store.api import (
     Tagged,
     Use,
 )
-from agentcache.wire import Notice, Outcome, WorkerLoad
+from agentcache.wire import Notice, Order, Outcome, WorkerLoad
 from tests.sessionstores import Hours, card, receipt
 
 RULES = StoreRules(
@@ -123,11 +123,18 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- sessions
 
-    @rule(which=refs, kin=refs, fence=st.booleans(), ttl_s=st.sampled_from([0, 0, 30]), limit=limits)
-    def open(self, which: int, kin: int, fence: bool, ttl_s: float, limit: int) -> None:
+    @rule(
+        which=refs,
+        kin=refs,
+        says=st.tuples(st.booleans(), st.booleans()),
+        ttl_s=st.sampled_from([0, 0, 30]),
+        limit=limits,
+    )
+    def open(self, which: int, kin: int, says: tuple[bool, bool], ttl_s: float, limit: int) -> None:
         ref = self.pick(which)
         mode = "drop" if ttl_s else "release"
-        opening = Opening(self.parent(ref, kin), ttl_s, fence, mode, limit)
+        fence, fork = says
+        opening = Opening(self.parent(ref, kin), ttl_s, fence, mode, limit, fork)
         self.same(lambda store: store.open(ref, opening))
 
     @rule(which=refs, request=requests, worker=candidates, kin=refs, limit=limits)
@@ -171,6 +178,19 @@ class StoreMachine(RuleBasedStateMachine):
         mode = ["release", "", "drop"][(pick or 0) % 3]
         closing = Closing(generation, mode, f"close {len(self.generations)}", router, again=pick == 1)
         self.same(lambda store: store.close(ref, closing))
+
+    @rule(which=refs, kin=refs, worker=workers, ends=st.booleans())
+    def fork(self, which: int, kin: int, worker: str, ends: bool) -> None:
+        """A child of a session that has a worker, closed and opened again; its end begins its parent's lease anew."""
+        parent, child = self.pick(which), REFS[kin % 6]
+        self.tag_with(parent, Use("forks", worker))
+        self.same(lambda store: store.close(child, Closing()))
+        self.same(lambda store: store.open(child, Opening(parent.session, fork=True)))
+        if ends:
+            self.hours.pass_s(60)
+            self.same(lambda store: store.close(child, Closing()))
+            self.hours.pass_s(60)
+            self.sweep(50)
 
     @rule(closes=st.booleans())
     def family(self, closes: bool) -> None:
@@ -297,6 +317,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert told[0] == told[1], f"\nmemory {told[0]}\nredis  {told[1]}"
             REACHED["gap"] += told[0][1]
             self.notices += [(worker, notice) for notice in mail.notices]
+            REACHED["told to fork"] += any(notice.order is Order.FORK for notice in mail.notices)
         for router in ROUTERS:
             assert self.answered(router, 0) == self.answered(router, 1)
 

@@ -41,6 +41,7 @@ RARE = {
     "answered expire released",
     "answered expire busy",
     "lost",
+    "told to fork",
 }
 
 HISTORIES = settings(

@@ -128,12 +128,16 @@ local function closed_through(sid)
   return tonumber(redis.call('HGET', P .. 's:' .. sid, 'closed') or redis.call('HGET', P .. 'tombs', sid) or '0')
 end
 
--- Take an open session off the books. Its children stay where they are.
+-- Take an open session off the books; its parent's lease starts anew. Its children stay where they are.
 local function finish(one)
   redis.call('DEL', P .. 's:' .. one.sid, P .. 'f:' .. one.sid)
   redis.call('ZREM', P .. 'idle', one.sid)
   redis.call('ZREM', P .. 't:' .. tenant_of(one.sid), one.sid)
-  if one.p ~= '' then redis.call('ZREM', P .. 'c:' .. tenant_of(one.sid) .. '/' .. one.p, one.sid) end
+  if one.p == '' then return end
+  local above = tenant_of(one.sid) .. '/' .. one.p
+  if redis.call('ZREM', P .. 'c:' .. above, one.sid) == 0 then return end
+  local lease = redis.call('HMGET', P .. 's:' .. above, 'ttl', 'x')
+  if lease[1] and lease[2] == '' then redis.call('ZADD', P .. 'idle', 'GT', text(now + lease[1]), above) end
 end
 
 local function born(worker) return redis.call('HGET', P .. 'born', worker) or '' end
@@ -193,7 +197,7 @@ local function post(worker, order, one, mode, operation, reply_to)
   if redis.call('HEXISTS', P .. 'born', worker) == 0 then return end
   redis.call('XADD', P .. 'm:' .. worker, 'MAXLEN', '~', LENGTH, '*', 'order', order, 'tenant', tenant_of(one.sid),
     'session', session_of(one.sid), 'generation', one.g, 'placement', one.m, 'mode', mode, 'operation', operation,
-    'reply_to', reply_to)
+    'reply_to', reply_to, 'parent', order == 'fork' and one.p or '')
   if reply_to ~= '' then
     redis.call('HSET', P .. 'p:' .. worker, one.sid .. '\n' .. operation, one.g .. '\n' .. mode .. '\n' .. reply_to)
   end

@@ -1,6 +1,6 @@
 -- uses base
 -- Open a session, or find it open. The same call once more is answered as it was.
--- ARGV[3…]  SID, parent, ttl ms ('0': the default), fence ('1'), on_close, limit of the tenant (0: none)
+-- ARGV[3…]  SID, parent, ttl ms ('0': the default), fence ('1'), on_close, limit of the tenant (0: none), fork ('1')
 -- returns    {verdict, generation, open sessions of the tenant}
 local sid, parent, ttl, fence, on_close, limit = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local tenant = tenant_of(sid)
@@ -35,6 +35,13 @@ end
 if verdict ~= 'unchanged' then one.b, one.v = ARGV[2], verdict end
 one.x = ''
 if parent ~= '' and parent_of(one) == '' then adopt(one, parent) end
+if ARGV[9] == '1' and one.w == '' and parent_of(one) ~= '' then
+  local above = load(tenant .. '/' .. one.p)
+  if above and above.w ~= '' and redis.call('HEXISTS', P .. 'born', above.w) == 1 then
+    give(one, above.w)
+    post(above.w, 'fork', one, 'release', '', '')
+  end
+end
 renew(one)
 save(one)
 return answer(verdict)
