@@ -3,7 +3,7 @@
 Agents in many sessions take turns at workers that compute nothing, in an open loop of Poisson arrivals. Meanwhile the
 page is closed, open, open, closed: looked at as a browser does, its fragment fetched again two seconds after each
 answer. What counts is the CPU time of the router's process. Router, workers, store, agents and the one who looks share
-this machine.
+this machine. At the end the same without turns, where little else moves the figure.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -54,11 +54,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Shares of a core that the router's process took; `look_ms` is the median time to a fragment."""
+    """Shares of a core that the router's process took. `quiet`: what an open page adds while nobody takes a turn.
+
+    `look_ms` is the median time to a fragment.
+    """
 
     closed: float
     open: float
     added: float
+    quiet: float
     turns: int
     failed: int
     looks: int
@@ -135,12 +139,15 @@ async def measure(house: House, load: Load) -> Found:
     for number in range(load.rounds):
         for looking in (False, True) if number % 2 == 0 else (True, False):
             shares[looking].append(await _share(house, load, chance, looking))
+    quiet = replace(load, rate=0, seconds=max(1, load.seconds // 2))
+    still, looked = [await _share(house, quiet, chance, looking) for looking in (False, True)]
     closed, opened = (statistics.fmean(shares[looking]) for looking in (False, True))
     look_ms = statistics.median(house.look_s) * 1e3
     return Found(
         round(closed, 4),
         round(opened, 4),
         round(opened - closed, 4),
+        round(looked - still, 4),
         house.turns,
         house.failed,
         len(house.look_s),
@@ -161,7 +168,10 @@ async def _share(house: House, load: Load, chance: random.Random, looking: bool)
 
 
 async def _agents(house: House, load: Load, chance: random.Random, seconds: int) -> None:
-    """An open loop: turns begin whether others have ended or not."""
+    """An open loop: turns begin whether others have ended or not. A rate of 0: nobody takes one."""
+    if not load.rate:
+        await asyncio.sleep(seconds)
+        return
     loop = asyncio.get_running_loop()
     turns: set[asyncio.Task[None]] = set()
     due = loop.time()
@@ -248,7 +258,10 @@ def main(arguments: Sequence[str]) -> int:
 def _show(found: Found, console: Console) -> None:
     console.print(
         f"router: {found.closed:.2%} of a core with the page closed, {found.open:.2%} with it open: {found.added:+.2%} "
-        f"(less than {BAR:.0%} is allowed); a look takes {found.look_ms} ms and has {found.fragment_bytes:,} bytes; "
+        f"(less than {BAR:.0%} is allowed), {found.quiet:+.2%} without turns"
+    )
+    console.print(
+        f"a look takes {found.look_ms} ms and has {found.fragment_bytes:,} bytes; "
         f"{found.turns} turns, {found.looks} looks, {found.failed} failed"
     )
 

@@ -23,7 +23,7 @@ from agentcache.router.dashboard.drawing import (
 )
 from agentcache.router.dashboard.rates import TIERS, Moment, columns
 from agentcache.router.dashboard.sight import FRESH_S, Overview, SessionSight, TreeSight
-from agentcache.store.api import SessionRef
+from agentcache.store.api import SessionRecord, SessionRef
 from agentcache.types import TierName
 
 FOLDER: Final = "agentcache.router.dashboard"
@@ -121,6 +121,11 @@ def _told(seen: Seen, chosen: Chosen) -> dict[str, object]:
     }
 
 
+def _own_name(record: SessionRecord) -> str:
+    """Without its parent's name, where it begins with that."""
+    return record.ref.session.removeprefix(f"{record.parent}/") if record.parent else record.ref.session
+
+
 def _turns(session: SessionSight) -> list[tuple[Turn, float]]:
     """The last turns at any worker, newest first, each with how long ago it began."""
     told = sorted((turn for held in session.held for turn in held.session.turns), key=lambda turn: -turn.at)
@@ -146,6 +151,7 @@ def _template(name: str) -> jinja2.Template:
         "pool_bars": pool_bars,
         "chart_px": CHART_PX,
         "deepest": DEEPEST,
+        "own_name": _own_name,
         "min": min,
     }
     made.filters |= {name: getattr(words, name) for name in ("span", "count", "tick", "size", "percent")}

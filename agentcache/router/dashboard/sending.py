@@ -22,6 +22,7 @@ class Sending:
         self._limit = limit
         self._limit_s = limit_s
         self.under_way = 0
+        self.given_up = 0
 
     def page(self, body: bytes, headers: Mapping[str, str]) -> "Page":
         """Errors: CacheError(QUEUE_FULL) while too many are being sent."""
@@ -42,7 +43,7 @@ class Sending:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
-            return  # the server closes what is not complete
+            self.given_up += 1  # the server closes what is not complete
         finally:
             self.under_way -= 1
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-_SPANS: Final = ((60, 1, "s"), (3_600, 60, "min"), (172_800, 3_600, "h"))
+_SPANS: Final = ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h"))
 _BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 

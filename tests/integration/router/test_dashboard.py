@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
 
 from agentcache.clock import ManualClock
+from agentcache.router.dashboard.routes import DashboardRoutes
 from agentcache.router.dashboard.sight import BRANCHES, FRESH_S
 from agentcache.router.tenants import load_tenants
 from agentcache.store.api import SessionRef
-from tests.routing import Call, Routed, opened_at, routed_to, routing
+from tests.routing import Call, Routed, opened_at, routed_to, routing, serving
 
 pytestmark = pytest.mark.asyncio
+ASKED = 3000
 CACHE = {
     "page_tokens": 16,
     "tiers": {"device": {"FULL": {"slots": {"size": 64, "free": 32, "cached": 32}, "slot_bytes": 1024}}},
@@ -149,3 +152,20 @@ async def test_a_store_that_is_away_is_shown_and_no_fault() -> None:
     async with routed_to(shows) as (routed, _):
         routed.store.down = True
         assert "the session store did not answer" in await looked(routed)
+
+
+async def test_a_browser_that_never_reads_is_given_up() -> None:
+    """It asks far more often than sockets and buffers hold, on one connection, and takes nothing."""
+    async with routing() as routed:
+        page = DashboardRoutes(routed.router, send_s=0.2)
+        async with serving(Starlette(routes=page.routes())) as url:
+            host, port = url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 10)
+            writer.write(b"GET /dashboard HTTP/1.1\r\nhost: router\r\n\r\n" * ASKED)
+            async with asyncio.timeout(20):
+                while not page.sending.given_up:
+                    await asyncio.sleep(0)
+                assert page.sending.under_way == 0
+                taken = await reader.read(-1)
+            writer.close()
+            assert 0 < taken.count(b"</html>") < ASKED

@@ -51,7 +51,7 @@ async def test_who_never_reads_is_given_up_after_a_while_with_a_piece_taken() ->
     await sending.page(BODY, {})({}, hears, browser.send)
     assert len(browser.body) == PIECE_BYTES
     assert all(message.get("more_body", True) for message in browser.took)
-    assert not sending.under_way
+    assert (sending.under_way, sending.given_up) == (0, 1)
 
 
 async def test_no_more_are_sent_at_a_time_than_may_be() -> None:

@@ -7,7 +7,15 @@ from agentcache.router.dashboard.words import count, percent, size, span, tick
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(-1, ""), (0, "0 s"), (59.4, "59 s"), (60, "1 min"), (3599, "60 min"), (7200, "2 h"), (172_800, "2 d")],
+    [
+        (-1, ""),
+        (0, "0 s"),
+        (90.4, "90 s"),
+        (120, "2 min"),
+        (7199, "120 min"),
+        (7200, "2 h"),
+        (172_800, "2 d"),
+    ],
 )
 def test_spans(seconds: float, said: str) -> None:
     assert span(seconds) == said
