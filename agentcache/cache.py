@@ -9,30 +9,34 @@ Single threaded: everything that touches a cache runs on its engine's thread.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from agentcache.audit import audit
+from agentcache.bringing import Bringer
 from agentcache.clock import Clock
 from agentcache.controller import HybridCacheController
 from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
 from agentcache.executor import Executor, MovingParts
 from agentcache.holdings import Closed, Holding, SessionView
-from agentcache.keys import Key, Namespace
+from agentcache.inheritance import Inheritance, deepest
+from agentcache.keys import Namespace
+from agentcache.paths import Paths
 from agentcache.pools.api import Pool
 from agentcache.prefetch import DEFAULT_RULES, PrefetchRules
+from agentcache.returning import Returning
 from agentcache.session_calls import SessionCalls
 from agentcache.sessions import Opened, SessionRegistry, Ticket
 from agentcache.stats import CachedTokens, CacheStats, Stats
 from agentcache.tiering import Tiering
 from agentcache.tree.api import CoreConfig, UnifiedTreeCore
+from agentcache.turn_history import TurnHistory
 from agentcache.turns import ActiveTurn, Ledger, Prompt
 from agentcache.types import (
     FULL,
     NO_SLOTS,
-    Boundary,
     ComponentName,
     Insert,
     Inserted,
@@ -44,7 +48,9 @@ from agentcache.types import (
     Tokens,
     Turn,
 )
+from agentcache.views import Outline
 from agentcache.waits import NOTHING_TOLD, Told
+from agentcache.witness import Witness
 
 __all__ = [
     "ActiveTurn",
@@ -85,13 +91,19 @@ class UnifiedRadixCache(SessionCalls):
         self._clock = parts.clock
         self._stats = parts.stats
         self._ledger = Ledger()
+        self.paths = Paths()
+        self._inheritance = Inheritance(parts.core, self.paths)
         self._executor = Executor(
             parts.core, parts.pools, parts.controller, parts.clock, parts.events, parts.stats
         )
+        self.history = TurnHistory(parts.core, self.paths)
+        self.witness = Witness(self.history, self._executor.frontiers, parts.sessions.shown, parts.clock)
         moving = MovingParts(
             parts.core, self._executor, parts.controller, parts.pools, parts.clock, self._ledger
         )
         self.tiers = Tiering(moving, parts.prefetch)
+        bringer = Bringer(moving, self.tiers.prefetcher)
+        self.returning = Returning(bringer, self.paths, parts.clock)
 
     # a request
 
@@ -102,14 +114,16 @@ class UnifiedRadixCache(SessionCalls):
         """
         self.sweep()
         ticket = self._sessions.arrive(tag, self._clock.now_ns())
-        _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
+        if tag and tag.fork and ticket.registers:
+            self._fork(tag.session, ticket.generation)
+        self._tell_of(ticket)
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
         """Let go of a request that never began. Errors: LEASE_REUSED."""
         self._sessions.leave(ticket, self._clock.now_ns())
         self.tiers.dismiss(ticket)
-        _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
+        self._tell_of(ticket)
 
     def expects(self, ticket: Ticket, start_ns: int) -> None:
         """A queued request is expected to begin at `start_ns` of the clock, rather than in order of arrival.
@@ -117,7 +131,7 @@ class UnifiedRadixCache(SessionCalls):
         Errors  LEASE_REUSED unless it is queued
         """
         self._sessions.expects(ticket, start_ns)
-        _tell_core(self._core, self._sessions, ticket, self._clock.now_ns())
+        self._tell_of(ticket)
 
     def peek(self, prompt: Prompt) -> int:
         """How many tokens a turn with this prompt would reuse now, of device and host; leaves no trace.
@@ -145,7 +159,7 @@ class UnifiedRadixCache(SessionCalls):
         start_seq = self._sessions.begin(ticket, now)
         self._ledger.open(ticket.number)
         self._ledger.lock(ticket.number, locked.pieces)
-        _tell_core(self._core, self._sessions, ticket, now)
+        self._tell_of(ticket)
         turn = ActiveTurn(
             number=ticket.number,
             start_seq=start_seq,
@@ -174,6 +188,8 @@ class UnifiedRadixCache(SessionCalls):
         if not turn.loading:
             return True
         if not self.tiers.loaded(turn, alone):
+            if self._controller.held(turn.loading):  # no room for it
+                self.returning.stop()
             return False
         turn.loading, on_device = 0, turn.boundary_tokens
         match = self._core.peek(*turn.prompt.asks(self.config.page_tokens))
@@ -199,7 +215,9 @@ class UnifiedRadixCache(SessionCalls):
                 raise CacheError(Kind.SLOT_MISUSE, "cannot reserve fewer than 0 slots", component=component)
             self._executor.device_pool(component)
         wanted = {component: count if turn.prompt.reuse else 0 for component, count in need.items()}
-        if not self._executor.make_room(wanted, self._ledger):
+        turn.refused = not self._executor.make_room(wanted, self._ledger)
+        if turn.refused:
+            self.returning.stop()
             return None
         leased: dict[ComponentName, Slots] = {}
         for component, count in wanted.items():
@@ -265,7 +283,8 @@ class UnifiedRadixCache(SessionCalls):
         try:
             if completion.registers and turn.prompt.reuse:
                 self._register(turn, user_end_tokens, completion.finish_seq)
-            _tell_core(self._core, self._sessions, turn.ticket, now)
+            self._tell_of(turn.ticket)
+            self.history.finished(turn)
             self.tiers.ended(turn)
         finally:
             self.tiers.let_go(turn)
@@ -284,9 +303,11 @@ class UnifiedRadixCache(SessionCalls):
         """
         if len(self._ledger):
             raise CacheError(Kind.IN_USE, "turns are running; flush when idle", turns=len(self._ledger))
+        self.returning.stop()
         self.tiers.drain()
         released = self._core.clear(namespace, self._clock.now_ns())
         self._executor.apply(released.effects)
+        self.history.flushed(wholly=not namespace)
         return released
 
     def stats(self) -> CacheStats:
@@ -301,8 +322,13 @@ class UnifiedRadixCache(SessionCalls):
             tree_pages=core.pages,
             external=self.tiers.external(),
             jobs_in_flight=self._controller.jobs_out,
-            prefetched_tokens=self.tiers.prefetched_tokens,
+            prefetched_tokens=self.tiers.prefetcher.tokens_total,
+            returns=replace(self.returning.counts),
         )
+
+    def outline(self, limit: int) -> tuple[Outline, int]:
+        """The branches of the tree that were used last, and the time. Cost: as `Inspect.outline`."""
+        return self._core.outline(limit), self._clock.now_ns()
 
     def check(self) -> None:
         """Verify that every slot has exactly one owner and every reference an open session; AssertionError if not.
@@ -310,6 +336,8 @@ class UnifiedRadixCache(SessionCalls):
         Cost O(everything); for tests.
         """
         self._core.check()
+        self.paths.check(self._sessions.may_hold)
+        self._inheritance.check(self._sessions.may_hold)
         audit(self._core.snapshot(), self._pools, self._ledger, self._controller, self._sessions)
 
     # inside
@@ -317,32 +345,34 @@ class UnifiedRadixCache(SessionCalls):
     def _resume(self, turn: ActiveTurn, on_device: int) -> None:
         """Account for what the turn resumes from: `on_device` tokens of it were on the device when it began."""
         turn.cached = _by_tier(turn, on_device)
+        turn.found = self.history.found(turn, self._clock.now_ns())
         if not turn.prompt.reuse:
             self._stats.cold_turn()
             return
-        self._stats.turn(len(turn.prompt.tokens), turn.cached, turn.miss)
+        self._stats.turn(len(turn.prompt.tokens), turn.cached, turn.found)
         self.tiers.resumed(turn)
+
+    def _tell_of(self, ticket: Ticket) -> None:
+        if ticket.session and ticket.registers:
+            self._tell(ticket.session)
 
     def _register(self, turn: ActiveTurn, user_end_tokens: int, finish_seq: int) -> None:
         """Leave the session's marker: boundaries are voted now, since older ones may be stale."""
         ticket = turn.ticket
         assert ticket.session is not None, "only a session's turn registers"
         ends = Turn(
-            frontier=_boundary(self._core, turn.path, len(turn.path)),
-            alternate=_boundary(self._core, turn.path, user_end_tokens),
+            frontier=deepest(self._core, turn.path, len(turn.path)),
+            alternate=deepest(self._core, turn.path, user_end_tokens),
             start_seq=turn.start_seq,
             finish_seq=finish_seq,
-            superseded=ticket.superseded,
+            superseded=self._inheritance.takes_over(ticket.session) or ticket.superseded,
         )
         released = self._core.reference(ticket.session, ticket.generation, ends, self._clock.now_ns())
         self._executor.apply(released.effects)
+        frontier = ends.frontier.length if ends.frontier else 0
+        self.paths.put(ticket.session, ticket.generation, turn.path, frontier)
+        self._executor.frontiers.hold(ticket.session, ticket.generation, turn.locked.pieces)
         self.tiers.held(turn, ends.frontier)
-
-
-def _tell_core(core: UnifiedTreeCore, sessions: SessionRegistry, ticket: Ticket, now_ns: int) -> None:
-    """Tell the core what the session of a request is doing now."""
-    if ticket.session and ticket.registers:
-        core.expect(ticket.session, sessions.wait(ticket.session), now_ns)
 
 
 def _by_tier(turn: ActiveTurn, on_device: int) -> CachedTokens:
@@ -359,9 +389,3 @@ def _by_component(pieces: tuple[Piece, ...]) -> dict[ComponentName, Slots]:
     for piece in pieces:
         slots[piece.component] = np.concatenate([slots.get(piece.component, NO_SLOTS), piece.slots])
     return slots
-
-
-def _boundary(core: UnifiedTreeCore, path: Key, limit: int) -> Boundary | None:
-    """The deepest boundary not beyond `limit` on any tier; None when that is the root."""
-    deepest = core.peek(path, max(0, min(limit, len(path)))).any_tier
-    return deepest if deepest.length else None

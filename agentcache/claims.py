@@ -19,7 +19,7 @@ NOTHING = Claim()
 
 
 class Claims:
-    """One claim a ticket; tickets count up as requests arrive."""
+    """One claim a ticket; tickets count up as requests arrive. Numbers below 0 are of sessions that are still away."""
 
     def __init__(self, parts: MovingParts) -> None:
         self._core = parts.core
@@ -44,9 +44,9 @@ class Claims:
         self._replace(ticket, NOTHING)
 
     def release_last(self) -> bool:
-        """Keep nothing for the ticket that came last. False: nothing is kept for anybody."""
+        """Keep nothing for who is still away, or for the ticket that came last. False: nothing is kept for anybody."""
         if self._claims:
-            self.release(max(self._claims))
+            self.release(max(self._claims, key=lambda number: (number < 0, number)))
             self._executor.settle()
             return True
         return False

@@ -222,6 +222,11 @@ class LinkSettings(_Group):
         description="ZeroMQ address to publish placement events at, for all (tcp://127.0.0.1:5557); without one "
         "routers alone can read them",
     )
+    session_events: str = Field(
+        default="",
+        description="ZeroMQ address to publish at what happens to sessions, for all (tcp://127.0.0.1:5561); without "
+        "one routers alone can read it",
+    )
 
     @model_validator(mode="after")
     def _router_is_named_once(self) -> "LinkSettings":

@@ -7,11 +7,12 @@ from agentcache.clock import Clock
 from agentcache.controller import UNNAMED, HybridCacheController, Names
 from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
+from agentcache.frontiers import Frontiers
 from agentcache.pools.api import Pool
 from agentcache.stats import PoolUse, Stats
 from agentcache.tree.api import UnifiedTreeCore
 from agentcache.turns import Ledger
-from agentcache.types import ComponentName, Effects, Emit, Free, Move, PoolName, TierName
+from agentcache.types import ComponentName, Effects, Emit, Free, Move, PoolName, TierName, Wait
 from agentcache.views import PoolCount
 
 
@@ -33,6 +34,7 @@ class Executor:
         self._clock = clock
         self._events = events
         self._stats = stats
+        self.frontiers = Frontiers()
 
     def apply(self, effects: Effects, names: Names = UNNAMED) -> None:
         """Free, move, emit. Infallible unless the core names slots that it does not own.
@@ -43,6 +45,7 @@ class Executor:
             match effect:
                 case Free(pool, slots):
                     self._pools[pool].free(slots)
+                    self.frontiers.freed(pool, slots)
                 case Move(job):
                     self._controller.submit(job, names)
                 case Emit(event):
@@ -67,23 +70,28 @@ class Executor:
             )
         return self._pools[name]
 
-    def make_room(self, wanted: Mapping[ComponentName, int], ledger: Ledger) -> bool:
-        """Evict until every pool has `wanted` slots free. False: not now, or (nothing evicted then) not at all."""
+    def make_room(
+        self, wanted: Mapping[ComponentName, int], ledger: Ledger, before: Wait | None = None
+    ) -> bool:
+        """Evict until every pool has `wanted` slots free. False: not now, or (nothing evicted then) not at all.
+
+        With `before` only what is expected later than a session that waits so; what could go of that has gone then.
+        """
         self.settle()
         if not self._could_fit(wanted, ledger):
             return False
         for spec in self._core.config.specs:  # FULL first: what goes with it makes room in the others
             while (short := self._lacks(wanted, spec.name)) > 0:
-                if not self._evict(spec.name, TierName.DEVICE, short):
+                if not self._evict(spec.name, TierName.DEVICE, short, before):
                     break
         return max(self._short(wanted).values(), default=0) <= 0
 
-    def make_host_room(self, wanted: Mapping[ComponentName, int]) -> bool:
+    def make_host_room(self, wanted: Mapping[ComponentName, int], before: Wait | None = None) -> bool:
         """Evict from the host until its pools have `wanted` slots free. False: not now; what could go has gone."""
         for component, count in wanted.items():
             short = count - self._pools[PoolName(component, TierName.HOST)].free_slots
             if short > 0:
-                self._evict(component, TierName.HOST, short)
+                self._evict(component, TierName.HOST, short, before)
         room = self.host_room()
         return all(count <= room[component] for component, count in wanted.items())
 
@@ -131,9 +139,9 @@ class Executor:
         pool = self.device_pool(component)
         return pool.size - pool.free_slots - ledger.claimed(component)
 
-    def _evict(self, component: ComponentName, tier: TierName, want: int) -> int:
+    def _evict(self, component: ComponentName, tier: TierName, want: int, before: Wait | None) -> int:
         """Answers how many slots are free now, or will be; 0: nothing may go."""
-        evicted = self._core.evict(component, tier, want, self.host_room(), self._clock.now_ns())
+        evicted = self._core.evict(component, tier, want, self.host_room(), self._clock.now_ns(), before)
         self._stats.evicted(evicted.effects)
         self.apply(evicted.effects)
         self.settle()

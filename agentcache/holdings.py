@@ -1,6 +1,7 @@
 """What sessions hold, as an answer: views of open sessions and the account of a close."""
 
 from dataclasses import dataclass, fields
+from typing import Final
 
 from agentcache.sessions import SessionFacts
 from agentcache.types import (
@@ -12,6 +13,9 @@ from agentcache.types import (
     SessionState,
     TierName,
 )
+
+SHOWN: Final = 1000
+"""Descendants that the answer to a close names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class SessionView(SessionFacts):
 class Closed:
     """What a close let go of. `mode` is what was done: demote without a lower tier acts as release.
 
-    `children` are the descendants closed with it, each with its own account.
+    `children` are the descendants closed with it, each with its own account, `SHOWN` at most: `more` were closed, too.
     """
 
     session: SessionId
@@ -47,6 +51,7 @@ class Closed:
     markers: int
     released: tuple[Holding, ...]
     children: tuple["Closed", ...] = ()
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,10 @@ class Keeping:
         """Whether an open session wants this page back."""
         return page in self._wanted
 
+    def path(self, session: SessionId) -> tuple[bytes, ...]:
+        """What a session wants back; nothing where that is not known."""
+        return self._paths.get(session, ())
+
     def hold(self, session: SessionId, path: tuple[bytes, ...]) -> tuple[list[bytes], list[bytes]]:
         """The session wants this path now. Answers the pages that somebody wants since, and those that nobody does."""
         before = self._paths.get(session, ())

@@ -1,4 +1,4 @@
-"""What a queued request gets from the external tier before it begins.
+"""What a queued request gets from the external tier before it begins, and a session before it returns.
 
     asking ──► loading ──► … one stretch after the other, each grafted when it has landed … ──► over
        ▲          │
@@ -18,6 +18,7 @@ from agentcache.claims import Claims
 from agentcache.controller import Names
 from agentcache.executor import MovingParts
 from agentcache.keys import Key, PathNames
+from agentcache.pools.api import Pool
 from agentcache.restoring import missing, names_per_chunk, questions, restorable, slots_of, stretches
 from agentcache.tiers.api import Presence
 from agentcache.types import (
@@ -29,6 +30,7 @@ from agentcache.types import (
     Piece,
     PoolName,
     TierName,
+    Wait,
 )
 
 log = structlog.get_logger(__name__)
@@ -77,11 +79,12 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A load in flight, from boundary `start` to boundary `end`, and the names of its pages."""
+    """A load, from boundary `start` to boundary `end`, the names of its pages, and its number while in `flight`."""
 
     start: int
     end: int
     pages: frozenset[bytes]
+    flight: int = 0
 
 
 NO_STRETCH = Stretch(0, 0, frozenset())
@@ -93,7 +96,8 @@ class Prefetch:
 
     `began` is the least boundary that voted when it was looked at (-1: not looked at), `voted` the one that votes now
     (on the device alone where that is the target), `grafted` the deepest that was reached with what was brought;
-    `wanted` is what has been asked for, `ends` are the boundaries still to be loaded.
+    `wanted` is what has been asked for, `ends` are the boundaries still to be loaded. With `before` it is for a session
+    that is away and waits so: nothing that is expected earlier makes room for it.
     """
 
     number: int
@@ -102,13 +106,13 @@ class Prefetch:
     names: PathNames
     target: TierName
     cost: Counter[ComponentName]
+    before: Wait | None = None
     began: int = -1
     voted: int = 0
     grafted: int = 0
     stage: Stage = Stage.ASKING
     wanted: tuple[tuple[ComponentName, bytes], ...] = ()
     ends: deque[int] = field(default_factory=deque)
-    flight: int = 0
     stretch: Stretch = NO_STRETCH
     blocked_ns: int | None = None
 
@@ -122,10 +126,10 @@ class Prefetch:
 
 
 class Prefetcher:
-    """The prefetches of queued requests.
+    """The prefetches of queued requests, and of sessions that are about to return; the numbers of these are below 0.
 
     Only the first of the queue, as many as may share the pools, are worked on. What they have found or been brought is
-    kept for them until they begin (`claims`).
+    kept for them until they begin (`claims`). Who is still away has its turn when nobody waits.
     """
 
     def __init__(self, parts: MovingParts, rules: PrefetchRules) -> None:
@@ -148,13 +152,17 @@ class Prefetcher:
         """Nothing is asked for, loaded or kept for anybody."""
         return not self._flying and not self._queued
 
-    def start(self, number: int, key: Key, limit: int, names: PathNames) -> None:
-        """Look for what a queued request could restore up to `limit`."""
+    def start(self, number: int, key: Key, limit: int, names: PathNames, before: Wait | None = None) -> None:
+        """Look for what a queued request, or a session that waits like `before`, could restore up to `limit`."""
         if not self._controller.has_external or limit < self._config.grid:
             return
         cost = self._cost(limit)
         target = TierName.HOST if self._fits(cost, TierName.HOST, 1.0) else TierName.DEVICE
-        self._queued[number] = Prefetch(number, key, limit, names, target, cost)
+        self._queued[number] = Prefetch(number, key, limit, names, target, cost, before)
+
+    def over(self, number: int) -> bool:
+        """Whether nothing more will come for this number."""
+        return number not in self._queued or self._queued[number].stage is Stage.OVER
 
     def names(self, number: int, key: Key) -> PathNames:
         """The page hashes of this path, as far as they were computed for a queued request that asks for it."""
@@ -180,8 +188,8 @@ class Prefetcher:
         one = self._queued.pop(number, None)
         if one is None:
             return (0, 0)
-        if one.flight:
-            self._controller.cancel(one.flight)
+        if one.stretch.flight:
+            self._controller.cancel(one.stretch.flight)
             self._executor.settle()
             self._graft_fetched()
         self.claims.release(number)
@@ -191,15 +199,18 @@ class Prefetcher:
         """Graft what has landed, ask and load further."""
         self._graft_fetched()
         for one in self._first():
-            if not self._advance(one):
+            if self._advance(one):
+                continue
+            if not one.before:
                 return  # short of room: nobody overtakes
+            one.stage = Stage.OVER
 
     def _advance(self, one: Prefetch) -> bool:
         """Take one prefetch further; what goes wrong ends this one and no other. False: room is short just now."""
         try:
             if one.stage is Stage.ASKING:
                 self._ask(one)
-            return one.stage is not Stage.LOADING or one.flight != 0 or self._load(one)
+            return one.stage is not Stage.LOADING or one.stretch.flight != 0 or self._load(one)
         except Exception:
             log.exception("prefetch.failed", ticket=one.number)
             one.stage = Stage.OVER
@@ -214,7 +225,10 @@ class Prefetcher:
         """Those of the queue whose whole paths fit into their share of the pools; the first always does."""
         first: list[Prefetch] = []
         held: dict[TierName, Counter[ComponentName]] = {tier: Counter() for tier in self._config.tiers}
+        nobody_waits = all(one.before for one in self._queued.values())
         for one in self._queued.values():
+            if one.before and not nobody_waits:
+                continue
             held[one.target] += one.cost
             fits = self._fits(held[one.target], one.target, self._rules.share)
             if first and (len(first) == MOST_AT_ONCE or not fits):
@@ -241,8 +255,11 @@ class Prefetcher:
     # keeping
 
     def _look(self, one: Prefetch) -> None:
-        """Where the tree ends for this path now. A use, and what is found is kept."""
-        match = self._core.match(one.key, one.limit, self._clock.now_ns())
+        """Where the tree ends for this path now. A use, but for who is away; and what is found is kept."""
+        if one.before:
+            match = self._core.peek(one.key, one.limit)
+        else:
+            match = self._core.match(one.key, one.limit, self._clock.now_ns())
         one.voted = _voted(match, one.target)
         one.began = one.voted if one.began < 0 else min(one.began, one.voted)
         self.claims.keep(one.number, match, one.target)
@@ -284,7 +301,8 @@ class Prefetcher:
         if not one.ends:
             one.stage = Stage.OVER
             return True
-        stretch = _stretch(one, self._config.page_tokens)
+        page = self._config.page_tokens
+        stretch = _stretch(one, page)
         loading = [other.stretch.pages for other in self._flying.values()]
         resident = _voted(self._core.peek(one.key, one.limit), one.target)
         if resident != one.voted or any(stretch.pages & pages for pages in loading):
@@ -293,37 +311,32 @@ class Prefetcher:
         bare = missing(self._config, stretch.start, stretch.end)
         needs: Counter[ComponentName] = Counter()
         for piece in bare:
-            needs[piece.component] += slots_of(piece, self._config.page_tokens)
+            needs[piece.component] += slots_of(piece, page)
         if not self._fits(needs, one.target, 1.0):
             one.stage = Stage.OVER
             return True
-        if not self._make_room(needs, one.target):
+        if not self._make_room(needs, one):
             return False
-        pieces = tuple(self._placed(piece, one.target) for piece in bare)
-        one.stretch = stretch
-        names = Names(one.names.of(one.key)[: one.ends[-1] // self._config.page_tokens])
-        one.flight = self._controller.fetch(pieces, one.target, names)
-        self._flying[one.flight] = one
+        pieces = tuple(
+            _placed(piece, self._pools[PoolName(piece.component, one.target)], page) for piece in bare
+        )
+        names = Names(one.names.of(one.key)[: one.ends[-1] // page])
+        flight = self._controller.fetch(pieces, one.target, names)
+        one.stretch = replace(stretch, flight=flight)
+        self._flying[flight] = one
         return True
 
-    def _make_room(self, needs: Counter[ComponentName], target: TierName) -> bool:
-        if target is TierName.HOST:
-            return self._executor.make_host_room(needs)
-        return self._executor.make_room(needs, self._ledger)
-
-    def _placed(self, piece: Piece, target: TierName) -> Piece:
-        slots = self._pools[PoolName(piece.component, target)].alloc(
-            slots_of(piece, self._config.page_tokens)
-        )
-        assert slots is not None, "room was made for these slots"
-        return replace(piece, slots=slots)
+    def _make_room(self, needs: Counter[ComponentName], one: Prefetch) -> bool:
+        if one.target is TierName.HOST:
+            return self._executor.make_host_room(needs, one.before)
+        return self._executor.make_room(needs, self._ledger, one.before)
 
     # grafting
 
     def _graft_fetched(self) -> None:
         for result in self._controller.fetched():
             one = self._flying.pop(result.job.number)
-            end, one.flight = one.ends.popleft(), 0
+            end, one.stretch = one.ends.popleft(), replace(one.stretch, flight=0)
             reached = self._graft(one, result.landed)
             if reached > one.voted:
                 one.grafted = reached
@@ -372,3 +385,9 @@ def _stretch(one: Prefetch, page_tokens: int) -> Stretch:
     start, end = one.voted, one.ends[0]
     pages = one.names.of(one.key)[start // page_tokens : end // page_tokens]
     return Stretch(start, end, frozenset(pages))
+
+
+def _placed(piece: Piece, pool: Pool, page_tokens: int) -> Piece:
+    slots = pool.alloc(slots_of(piece, page_tokens))
+    assert slots is not None, "room was made for these slots"
+    return replace(piece, slots=slots)

@@ -4,10 +4,10 @@
                                   ├────close──► closed ──open, late request──► open, next generation
                                   └────moved──► away ──request with a later placement──► open again
 
-Open records live as long as their idle lease. Closed ones (session tombstones), expired ones and those that moved to
-another worker are remembered in bounded numbers, least recently used forgotten first; a record with a request queued or
-running is never forgotten. Generations never repeat: a forgotten record leaves its number in the floor from which
-unknown ids start.
+Open records live as long as their idle lease, which does not run out while a child is open. Closed ones (session
+tombstones), expired ones and those that moved to another worker are remembered in bounded numbers, least recently used
+forgotten first; a record with a request queued or running is never forgotten. Generations never repeat: a forgotten
+record leaves its number in the floor from which unknown ids start.
 """
 
 import heapq
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from agentcache.families import Families
+from agentcache.session_events import NOBODY, Happening, SessionEvent, SessionSink
 from agentcache.stats import SessionCounts
 from agentcache.types import ReleaseMode, SessionId, SessionState
 from agentcache.waits import NOTHING_TOLD, Away, Told, WaitKind
@@ -23,6 +25,13 @@ from agentcache.waits import NOTHING_TOLD, Away, Told, WaitKind
 NEVER_NS: Final = -(2**62)
 AWAY: Final = SessionState.NONE
 """The state of what is remembered of a session that this worker does not have (any more)."""
+
+_ENDINGS: Final = {
+    SessionState.CLOSED: Happening.CLOSED,
+    SessionState.EXPIRED: Happening.EXPIRED,
+    AWAY: Happening.MOVED,
+}
+_BEFORE_AN_END: Final = (SessionState.OPEN, SessionState.EXPIRED)
 
 Claim = tuple[int, int]
 """A generation and a placement in it; later ones are larger."""
@@ -136,11 +145,12 @@ class SessionRecords:
             SessionState.EXPIRED: OrderedDict(),
             AWAY: OrderedDict(),
         }
-        self._children: dict[SessionId, dict[SessionId, None]] = {}
+        self._families = Families()
         self._leases: list[tuple[int, SessionId, int]] = []
         self._floor = 0
         self._suspect_until_ns = 0
         self._population: Counter[SessionState] = Counter()
+        self.events: SessionSink = NOBODY
         self._tally: Counter[str] = Counter()
 
     def find(self, session: SessionId) -> SessionRecord:
@@ -168,6 +178,8 @@ class SessionRecords:
         record.current = generation
         record.last = max(record.last, generation)
         record.used_ns = now_ns
+        if not record.away.turns and not record.busy:  # it waits for its first turn since now
+            record.away.since_ns = now_ns
         self._enter_state(record, SessionState.OPEN, now_ns)
         self._hold_lease(record, now_ns)
 
@@ -196,8 +208,8 @@ class SessionRecords:
             record = self.find(session)
             if record.state is not SessionState.OPEN or record.current != generation:
                 continue
-            if record.busy or record.used_ns + record.ttl_ns >= now_ns:
-                self._hold_lease(record, now_ns)  # in use, or renewed meanwhile
+            if self._in_use(record) or record.used_ns + record.ttl_ns >= now_ns:
+                self._hold_lease(record, now_ns)  # or renewed meanwhile
                 continue
             self._tally["expired"] += 1
             self._enter_state(record, SessionState.EXPIRED, now_ns)
@@ -225,21 +237,13 @@ class SessionRecords:
 
     def link(self, record: SessionRecord, parent: SessionId | None) -> None:
         """Set or clear the parent."""
-        if record.parent is not None:
-            siblings = self._children[record.parent]
-            del siblings[record.session]
-            if not siblings:
-                del self._children[record.parent]
+        is_open = record.state is SessionState.OPEN
+        self._families.move(record.session, record.parent, parent, is_open)
         record.parent = parent
-        if parent is not None:
-            self._children.setdefault(parent, {})[record.session] = None
 
     def descendants(self, session: SessionId) -> Iterator[SessionRecord]:
         """Children, their children and so on, parents first; closed ones lead to theirs."""
-        reached = [session]
-        for parent in reached:
-            reached.extend(self._children.get(parent, ()))
-        return (self._records[child] for child in reached[1:])
+        return (self._records[child] for child in self._families.below(session))
 
     def ancestors(self, session: SessionId) -> Iterator[SessionId]:
         """The session itself, its parent and so on."""
@@ -253,8 +257,29 @@ class SessionRecords:
         self._population[state] += 1
         for resting in self._resting.values():
             resting.pop(record.session, None)
+        if record.parent is not None:
+            self._count_in_family(record.parent, record.state, state, now_ns)
+        if state in _ENDINGS and record.state in _BEFORE_AN_END:
+            tell(self.events, record, _ENDINGS[state])
+            record.wishes.paused = None
         record.state = state
         self._place(record, now_ns)
+
+    def _count_in_family(
+        self, parent: SessionId, before: SessionState, state: SessionState, now_ns: int
+    ) -> None:
+        """A child was opened, or has ended: then its parent's lease starts anew."""
+        if before is not SessionState.OPEN and state is SessionState.OPEN:
+            self._families.opened(parent)
+        if before is SessionState.OPEN and state is not SessionState.OPEN:
+            self._families.ended(parent)
+            above = self._records.get(parent)
+            if above is not None and above.state is SessionState.OPEN:
+                above.used_ns = now_ns
+
+    def _in_use(self, record: SessionRecord) -> bool:
+        """It, or a child of it."""
+        return record.busy or self._families.is_wanted(record.session)
 
     def _place(self, record: SessionRecord, now_ns: int) -> None:
         """Keep idle records that are not open in the order of their use, and the oldest of them few."""
@@ -279,12 +304,28 @@ class SessionRecords:
         del self._records[record.session]
 
     def _hold_lease(self, record: SessionRecord, now_ns: int) -> None:
-        used_ns = now_ns if record.busy else record.used_ns
+        used_ns = now_ns if self._in_use(record) else record.used_ns
         heapq.heappush(self._leases, (used_ns + record.ttl_ns, record.session, record.current))
         if len(self._leases) > 64 + 4 * len(self._records):  # long leases that ended early pile up
             live = {(r.session, r.current) for r in self if r.state is SessionState.OPEN}
             first = {lease[1:]: lease for lease in sorted(self._leases, reverse=True) if lease[1:] in live}
             self._leases = sorted(first.values())
+
+
+def pause(events: SessionSink, record: SessionRecord, paused: Paused | None) -> None:
+    """Note what a session waits for; None: it goes on. Of what a router expects nothing is told."""
+    before, record.wishes.paused = record.wishes.paused, paused
+    if paused and not paused.learned:
+        tell(events, record, Happening.PAUSED)
+    elif before and not paused and not before.learned:
+        tell(events, record, Happening.RESUMED)
+
+
+def tell(events: SessionSink, record: SessionRecord, what: Happening) -> None:
+    """Whoever listens hears what has happened to a session."""
+    paused = record.wishes.paused if what is Happening.PAUSED else None
+    said = (paused.tool, paused.expected_s) if paused else ("", 0.0)
+    events.happened(SessionEvent(what, record.session, record.current, record.parent, *said))
 
 
 def nanoseconds(seconds: float) -> int:

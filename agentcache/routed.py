@@ -169,16 +169,6 @@ class RoutedSessions:
         return Parting(record.session, record.current, releases=generation, known=known)
 
 
-def adopt_issued(records: SessionRecords, record: SessionRecord, parent: SessionId) -> bool:
-    """Take the parent that a router names, known here or not: it may be with another worker. False: a cycle."""
-    if record.state is not SessionState.OPEN or record.parent == parent:
-        return True
-    if record.session in records.ancestors(parent):
-        return False
-    records.link(record, parent)
-    return True
-
-
 def _known(record: SessionRecord, now_ns: int) -> KnownSession:
     return KnownSession(
         session=record.session,

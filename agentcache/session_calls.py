@@ -4,8 +4,11 @@ from dataclasses import replace
 
 from agentcache.clock import Clock
 from agentcache.executor import Executor
-from agentcache.holdings import Closed, LetGo, SessionView, holdings, session_view
+from agentcache.holdings import SHOWN, Closed, LetGo, SessionView, holdings, session_view
+from agentcache.inheritance import Inheritance
+from agentcache.paths import Paths
 from agentcache.records import Paused, nanoseconds
+from agentcache.returning import Returning
 from agentcache.routed import KnownSession, Parting
 from agentcache.sessions import Opened, Opening, SessionRegistry
 from agentcache.tiering import Tiering
@@ -13,16 +16,22 @@ from agentcache.tree.api import CoreConfig, UnifiedTreeCore
 from agentcache.types import Released, ReleaseMode, SessionId
 from agentcache.waits import Told
 
+AT_ONCE_S = 1.0
+"""Who says that a session is back within so many seconds, or goes on, has its data brought at once."""
+
 
 class SessionCalls:
     """Sessions of one cache. Its other half is `UnifiedRadixCache`, which makes both."""
 
     config: CoreConfig
     tiers: Tiering
+    paths: Paths
+    returning: Returning
     _core: UnifiedTreeCore
     _executor: Executor
     _sessions: SessionRegistry
     _clock: Clock
+    _inheritance: Inheritance
 
     def open_session(
         self,
@@ -32,11 +41,18 @@ class SessionCalls:
         ttl_s: float | None = None,
         fence: bool = False,
         on_close: ReleaseMode = ReleaseMode.RELEASE,
+        fork: bool = False,
     ) -> Opened:
-        """Open a session, or answer the open one unchanged. Errors: see `SessionRegistry.open`."""
+        """Open a session, or answer the open one unchanged. `fork`: it inherits its parent's path (decision 0020).
+
+        Errors  see `SessionRegistry.open`
+        """
         self.sweep()
         opening = Opening(parent, ttl_s, fence, on_close)
-        return self._sessions.open(session, opening, self._clock.now_ns())
+        opened = self._sessions.open(session, opening, self._clock.now_ns())
+        if fork:
+            self._fork(opened.session, opened.generation)
+        return opened
 
     def close_session(
         self,
@@ -57,7 +73,8 @@ class SessionCalls:
         self._sessions.look(session, generation, self._clock.now_ns())
         family = self._sessions.subtree(session) if subtree else ()
         closed = self._close(session, mode)
-        return replace(closed, children=tuple(self._close(child, mode) for child in family))
+        children = [self._close(child, mode) for child in family]
+        return replace(closed, children=tuple(children[:SHOWN]), more=len(children) > SHOWN)
 
     def touch_session(self, session: str, *, generation: int | None = None) -> None:
         """Renew an open session's lease. Errors: see `SessionRegistry.touch`."""
@@ -75,14 +92,14 @@ class SessionCalls:
         if paused and paused.learned and self._is_known_better(session, generation):
             return
         facts = self._sessions.note(session, generation, paused, now)
-        self._core.expect(facts.session, self._sessions.wait(facts.session), now)
+        self._tell(facts.session, at_once=not paused or 0 < paused.expected_s <= AT_ONCE_S)
 
     def tell_session(self, session: SessionId, generation: int, told: Told) -> None:
         """More is known of the gap that a session is in, or that follows its turn. Ignored if it has moved on."""
         self.sweep()
         now = self._clock.now_ns()
         if self._sessions.tell(session, generation, told, now):
-            self._core.expect(session, self._sessions.wait(session), now)
+            self._tell(session)
 
     def session(self, session: str) -> SessionView:
         """One session as it is, with what it references. Errors: BAD_SESSION_ID, SESSION_UNKNOWN."""
@@ -182,9 +199,28 @@ class SessionCalls:
         facts = self._sessions.look(session, generation, self._clock.now_ns())
         return facts.queued > 0 or bool(facts.paused and not facts.paused.learned)
 
+    def _fork(self, session: SessionId, generation: int) -> None:
+        """Until its first turn has registered the session references its parent's frontier of now, once."""
+        now = self._clock.now_ns()
+        parent = self._sessions.look(session, None, now).parent
+        inherited = parent and self._inheritance.fork(session, generation, parent, now)
+        if parent and inherited:
+            self._executor.apply(inherited.effects)
+            self.tiers.inherited(session, parent)
+            self._tell(session)
+
+    def _tell(self, session: SessionId, at_once: bool = False) -> None:
+        """Say what the session does now, and when it is expected back: to the order, and to who brings its data."""
+        wait = self._sessions.wait(session)
+        self._core.expect(session, wait, self._clock.now_ns())
+        self.returning.expect(session, wait, self._sessions.shown.due_ns(session), at_once)
+
     def _release(self, session: SessionId, through_generation: int, mode: ReleaseMode) -> Released:
         released = self._core.release(session, through_generation, mode, self._clock.now_ns())
         self._executor.apply(released.effects)
         if mode is not ReleaseMode.PREVIEW:  # which changes nothing
+            self.paths.release(session, through_generation)
+            self.returning.forget(session)
+            self._inheritance.release(session, through_generation)
             self._executor.settle()
         return released

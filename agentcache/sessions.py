@@ -7,6 +7,7 @@ The registry knows ids, generations, idle leases and session tombstones; the cor
 import itertools
 from dataclasses import dataclass
 
+from agentcache.adopting import adopt, checked_parent
 from agentcache.errors import CacheError, Kind
 from agentcache.ids import MAX_SCOPED_BYTES, checked_id
 from agentcache.judging import judge, stale
@@ -19,8 +20,12 @@ from agentcache.records import (
     Wishes,
     Word,
     nanoseconds,
+    pause,
+    tell,
 )
-from agentcache.routed import RoutedSessions, adopt_issued
+from agentcache.routed import RoutedSessions
+from agentcache.session_events import Happening
+from agentcache.shown import ShownSessions
 from agentcache.stats import SessionCounts
 from agentcache.types import ReleaseMode, SessionId, SessionState, SessionTag, Wait, WaitState
 from agentcache.waits import NOTHING_TOLD, Forecast, Told, WaitKind
@@ -115,6 +120,7 @@ class SessionRegistry:
         self._sequence = itertools.count(1)
         self._forecast = Forecast()
         self.routed = RoutedSessions(self._records, self._forecast, rules)
+        self.shown = ShownSessions(self._records)
 
     def arrive(self, tag: SessionTag | None, now_ns: int) -> Ticket:
         """Take in a request: find, open or reopen its session, or serve it unreferenced. Counts it as queued.
@@ -133,7 +139,7 @@ class SessionRegistry:
             self._records.lease(record, nanoseconds(tag.ttl_s), now_ns)
         if tag.issued:
             self.routed.tagged(record, tag, verdict, now_ns)
-        ignored = tag.parent is not None and not _adopt(self._records, record, tag)
+        ignored = tag.parent is not None and not adopt(self._records, record, tag)
         ticket = Ticket(
             number=next(self._sequence),
             session=record.session,
@@ -146,7 +152,10 @@ class SessionRegistry:
             placement=tag.placement,
             expected_s=tag.expected_s,
         )
-        record.wishes.paused, record.wishes.said = None, NO_WORD
+        if verdict.opens:
+            tell(self._records.events, record, Happening.OPENED)
+        pause(self._records.events, record, None)
+        record.wishes.said = NO_WORD
         _enqueued(self._queued, record if record.known else self._nobody, ticket)
         self._records.touch(record, now_ns)  # now it is busy, and not to be forgotten
         return ticket
@@ -211,8 +220,8 @@ class SessionRegistry:
     def open(self, session: str, opening: Opening, now_ns: int) -> Opened:
         """Open a session, or answer the open one unchanged; a fence raises its generation. Closed ones reopen at once.
 
-        Errors  BAD_SESSION_ID; BAD_REQUEST for a ttl that is not positive or a parent below the session itself;
-                SESSION_UNKNOWN, SESSION_CLOSED for the parent. Each changes nothing
+        Errors  BAD_SESSION_ID; BAD_REQUEST for a ttl that is not positive; for the parent as `checked_parent`. Each
+                changes nothing
         """
         record = self._records.find(_checked(session))
         ttl_s, parent = opening.ttl_s, opening.parent
@@ -220,12 +229,13 @@ class SessionRegistry:
             raise CacheError(Kind.BAD_REQUEST, "ttl_s is a positive number of seconds", ttl_s=ttl_s)
         created = record.state is not SessionState.OPEN
         if created:
-            kin = record.parent if parent is None else _checked_parent(self._records, record.session, parent)
+            kin = record.parent if parent is None else checked_parent(self._records, record.session, parent)
             self._records.link(record, kin)
             record.ttl_ns = nanoseconds(ttl_s or self._rules.ttl_s)
             record.wishes = Wishes(opening.on_close)
         if created or opening.fence:
             self._records.open(record, record.last + 1, now_ns)
+            tell(self._records.events, record, Happening.OPENED)
         return Opened(record.session, record.current, created)
 
     def close(self, session: str, generation: int | None, now_ns: int) -> SessionFacts:
@@ -256,12 +266,12 @@ class SessionRegistry:
         """
         facts = self.touch(session, generation, now_ns)
         record = self._records.find(facts.session)
-        record.wishes.paused = paused
+        pause(self._records.events, record, paused)
         if paused:
             self.tell(facts.session, facts.generation, Told(WaitKind.TOOL, paused.expected_s or None), now_ns)
         else:
             record.wishes.said = NO_WORD
-            self._forecast.taken_back(record.away)
+            self._forecast.taken_back(record.away, now_ns)
         return _facts(record, now_ns)
 
     def tell(self, session: SessionId, generation: int, told: Told, now_ns: int) -> bool:
@@ -316,33 +326,6 @@ class SessionRegistry:
         if generation not in (None, record.current):
             raise stale(record, generation)
         return record
-
-
-def _adopt(records: SessionRecords, record: SessionRecord, tag: SessionTag) -> bool:
-    """Take the parent that a tag names, once. False: ignored."""
-    parent = tag.parent or ""
-    if tag.issued:
-        return adopt_issued(records, record, SessionId(parent))
-    if record.state is not SessionState.OPEN or record.parent is not None:
-        return record.parent == parent
-    try:
-        records.link(record, _checked_parent(records, record.session, parent))
-    except CacheError:
-        return False
-    return True
-
-
-def _checked_parent(records: SessionRecords, session: SessionId, named: str) -> SessionId:
-    parent = records.find(_checked(named))
-    if not parent.known:
-        raise CacheError(Kind.SESSION_UNKNOWN, "no such parent session here", parent=named)
-    if parent.state is SessionState.CLOSED:
-        raise CacheError(Kind.SESSION_CLOSED, "the parent session is closed", parent=named)
-    if session in records.ancestors(parent.session):
-        raise CacheError(
-            Kind.BAD_REQUEST, "a session cannot descend from itself", session=session, parent=named
-        )
-    return parent.session
 
 
 def _enqueued(queued: dict[int, SessionRecord], record: SessionRecord, ticket: Ticket) -> Ticket:

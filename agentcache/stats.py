@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentcache.types import ComponentName, Effect, Free, Miss, MissReason, PoolName, TierName
+from agentcache.types import ComponentName, Effect, Free, PoolName, TierName
 from agentcache.views import ExternalStatus
+from agentcache.why import Finding, Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class TurnCounts:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     cached_by_tier: Mapping[TierName, int] = field(default_factory=dict)
-    misses: Mapping[tuple[ComponentName, MissReason], int] = field(default_factory=dict)
+    misses: Mapping[tuple[ComponentName, Why], int] = field(default_factory=dict)
     evicted_slots: Mapping[ComponentName, int] = field(default_factory=dict)
 
 
@@ -61,12 +62,26 @@ class PoolUse:
     referenced: int
 
 
+@dataclass(slots=True)
+class ReturnCounts:
+    """Sessions that were expected back, since the start.
+
+    `tokens` were brought to the device before their sessions asked; of these some found all of it (`on_time`), some
+    came while it was on its way (`late`), and to some it was of no use: they ended, or it had left again (`unused`).
+    """
+
+    tokens: int = 0
+    on_time: int = 0
+    late: int = 0
+    unused: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class CacheStats:
     """What a worker's metrics show.
 
     `open_references` are the markers of open sessions, `tree_pages` page positions; `jobs_in_flight` between tiers,
-    `prefetched_tokens` grafted from the external tier since the start.
+    `prefetched_tokens` grafted from the external tier since the start, `returns` what was brought unasked.
     """
 
     turns: TurnCounts
@@ -78,6 +93,7 @@ class CacheStats:
     external: ExternalStatus
     jobs_in_flight: int
     prefetched_tokens: int
+    returns: ReturnCounts = field(default_factory=ReturnCounts)
 
     @property
     def hit_rate(self) -> float:
@@ -88,7 +104,7 @@ class CacheStats:
 class Stats(Protocol):
     """Takes what happened and answers the sums."""
 
-    def turn(self, prompt_tokens: int, cached: CachedTokens, miss: Miss | None) -> None: ...
+    def turn(self, prompt_tokens: int, cached: CachedTokens, found: Finding) -> None: ...
 
     def cold_turn(self) -> None: ...
 
@@ -103,10 +119,10 @@ class Counters:
     def __init__(self) -> None:
         self._sums: Counter[str] = Counter()
         self._by_tier: Counter[TierName] = Counter()
-        self._misses: Counter[tuple[ComponentName, MissReason]] = Counter()
+        self._misses: Counter[tuple[ComponentName, Why]] = Counter()
         self._evicted: Counter[ComponentName] = Counter()
 
-    def turn(self, prompt_tokens: int, cached: CachedTokens, miss: Miss | None) -> None:
+    def turn(self, prompt_tokens: int, cached: CachedTokens, found: Finding) -> None:
         self._sums["turns"] += 1
         self._sums["hits"] += cached.total > 0
         self._sums["prompt_tokens"] += prompt_tokens
@@ -114,8 +130,8 @@ class Counters:
         self._by_tier.update(
             {TierName.DEVICE: cached.device, TierName.HOST: cached.host, TierName.EXTERNAL: cached.external}
         )
-        if miss:
-            self._misses[miss.component, miss.reason] += 1
+        if found.why is not Why.NOTHING:
+            self._misses[found.component, found.why] += 1
 
     def cold_turn(self) -> None:
         self._sums["cold_turns"] += 1
@@ -138,7 +154,7 @@ class Counters:
 class NullStats:
     """Counts nothing."""
 
-    def turn(self, prompt_tokens: int, cached: CachedTokens, miss: Miss | None) -> None:
+    def turn(self, prompt_tokens: int, cached: CachedTokens, found: Finding) -> None:
         """Dropped."""
 
     def cold_turn(self) -> None:

@@ -37,7 +37,7 @@ class Tiering:
         self._clock = parts.clock
         self._ledger = parts.ledger
         self._keeping = Keeping()
-        self._prefetcher = Prefetcher(parts, rules)
+        self.prefetcher = Prefetcher(parts, rules)
         self._writer = WriteBehind(parts, self._keeping)
 
     # before a turn
@@ -45,19 +45,19 @@ class Tiering:
     def expect(self, ticket: Ticket, prompt: Prompt) -> None:
         """A queued request will ask for this: look outside for it. Errors: BAD_REQUEST for tokens that are none."""
         path, limit = prompt.asks(self._core.config.page_tokens)
-        self._prefetcher.start(ticket.number, path, limit, PathNames(self._core.config.page_tokens))
+        self.prefetcher.start(ticket.number, path, limit, PathNames(self._core.config.page_tokens))
 
     def names(self, ticket: Ticket, path: Key) -> PathNames:
         """What the pages of a request's path are called outside, as far as that is known already."""
-        return self._prefetcher.names(ticket.number, path)
+        return self.prefetcher.names(ticket.number, path)
 
     def arrived(self, ticket: Ticket) -> bool:
         """Whether a queued request should begin now, by the prefetch policy; asked again until it should."""
-        return self._prefetcher.arrived(ticket.number)
+        return self.prefetcher.arrived(ticket.number)
 
     def dismiss(self, ticket: Ticket) -> tuple[int, int]:
         """A queued request begins or leaves. Answers which tokens came from outside for it, `[start, end)`."""
-        return self._prefetcher.leave(ticket.number)
+        return self.prefetcher.leave(ticket.number)
 
     def lock(self, match: MatchResult) -> tuple[Locked, int]:
         """Protect what a turn can resume from, and begin to load what of it is on the host: the job, or 0."""
@@ -106,9 +106,13 @@ class Tiering:
         if not self._controller.has_external or session is None or frontier is None:
             return
         pages = turn.names.of(Key(turn.path.tokens[: frontier.length], turn.path.namespace))
-        gained, gone = self._keeping.hold(session, pages)
-        _retain(self._controller, self._core.config, gained, Keep.REFERENCED)
-        _retain(self._controller, self._core.config, gone, Keep.LOOSE)
+        _want(self._controller, self._core.config, self._keeping.hold(session, pages))
+
+    def inherited(self, session: SessionId, parent: SessionId) -> None:
+        """A session wants back what its parent does: no more of it is hashed or asked for."""
+        if self._controller.has_external:
+            as_parent = self._keeping.hold(session, self._keeping.path(parent))
+            _want(self._controller, self._core.config, as_parent)
 
     def released(self, session: SessionId) -> None:
         """A session has ended or idled out."""
@@ -119,13 +123,13 @@ class Tiering:
     def step(self) -> None:
         """Settle what has ended and start what is due. Never waits. Cost: a few microseconds when nothing is due."""
         self._executor.settle()
-        self._prefetcher.step()
+        self.prefetcher.step()
         self._writer.step()
 
     @property
     def idle(self) -> bool:
         """Nothing is in flight, asked for, or to be sent."""
-        return not self._controller.jobs_out and self._prefetcher.idle and self._writer.idle
+        return not self._controller.jobs_out and self.prefetcher.idle and self._writer.idle
 
     def make_way(self) -> bool:
         """For the only request that runs, which finds no slots: give up what holds them.
@@ -136,12 +140,7 @@ class Tiering:
         if self._controller.uses(TierName.DEVICE):  # it will come free
             self._writer.give_way()
             return True
-        return self._prefetcher.claims.release_last()
-
-    @property
-    def prefetched_tokens(self) -> int:
-        """Tokens that prefetches have grafted since the start."""
-        return self._prefetcher.tokens_total
+        return self.prefetcher.claims.release_last()
 
     def external(self) -> ExternalStatus:
         """The external tier as it is. Never blocks."""
@@ -149,13 +148,13 @@ class Tiering:
 
     def attach(self, tier: ExternalTier) -> None:
         """Go on with another external tier. What the old one was doing ends with what has landed."""
-        self._prefetcher.stop()
+        self.prefetcher.stop()
         self._controller.replace_external(tier)
         self.step()
 
     def drain(self) -> None:
         """Let everything end that is on its way. Blocks, at most as long as the tiers' deadlines."""
-        self._prefetcher.stop()
+        self.prefetcher.stop()
         while not self.idle:
             began_ns = self._clock.now_ns()
             self._controller.drain()
@@ -166,10 +165,18 @@ class Tiering:
 
     def close(self) -> None:
         """Let go of the tiers' threads, files and connections. What is in flight ends with what has landed."""
-        self._prefetcher.stop()
+        self.prefetcher.stop()
         self._writer.forget()
         self._controller.close()
         self._executor.settle()
+
+
+def _want(
+    controller: HybridCacheController, config: CoreConfig, changed: tuple[list[bytes], list[bytes]]
+) -> None:
+    """What somebody wants since now, and what nobody does."""
+    for pages, keep in zip(changed, (Keep.REFERENCED, Keep.LOOSE), strict=True):
+        _retain(controller, config, pages, keep)
 
 
 def _retain(

@@ -11,6 +11,7 @@ from agentcache.keys import Key, Namespace, PathNames, page_key
 from agentcache.sessions import Ticket
 from agentcache.stats import CachedTokens
 from agentcache.types import NO_SLOTS, ComponentName, Locked, Miss, Piece, Slots, Tokens
+from agentcache.why import ALL_THERE, Finding
 
 NO_TOKENS: Tokens = NO_SLOTS
 NOTHING_CACHED = CachedTokens()
@@ -48,6 +49,7 @@ class ActiveTurn:
     and `miss` says what stopped the vote. `path` is the longest whole-page path that the turn has shown to the cache,
     `names` names its pages. `loading` is the job that brings the prefix to the device, 0 when there is none (any
     more); `brought` are the tokens `[start, end)` that a prefetch brought from outside. `published` are its boundaries.
+    `found` says why no more was cached, `refused` that there was no room when it last asked for slots.
     """
 
     number: int
@@ -63,6 +65,8 @@ class ActiveTurn:
     brought: tuple[int, int] = (0, 0)
     cached: CachedTokens = NOTHING_CACHED
     published: list[int] = field(default_factory=list)
+    found: Finding = ALL_THERE
+    refused: bool = False
 
     @property
     def cached_tokens(self) -> int:

@@ -41,6 +41,36 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """A path of the tree without forks, from `start` to `end` in tokens.
+
+    `parent`: its place in the outline, -1 for one that begins a prompt. `resident`: pages by component and tier, of
+    states their number. `referenced`: pages of FULL that sessions reference, `running`: that a request holds.
+    `reusable`: the deepest boundary at or above the end, in tokens: what lies beyond is out of reach. `markers`: that
+    end here.
+    """
+
+    parent: int
+    start: int
+    end: int
+    namespace: str
+    resident: tuple[tuple[ComponentName, TierName, int], ...]
+    referenced: int
+    running: int
+    reusable: int
+    markers: int
+    used_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The branches that were used last, each behind its parent; `more`: there are others."""
+
+    branches: tuple[Branch, ...]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PoolCount:
     """Slots the tree owns of one pool: all, protected (leased or in a job), and referenced by sessions."""
 

@@ -36,6 +36,10 @@ BELIEVED = 10
 MISTRUST = 1.5
 """A session's hints count while they are off by less than this in natural logarithm, a factor of 4.5."""
 
+REGULAR, STEADY = 3, 0.7
+"""A session that nobody says anything of is expected back as usual, after so many gaps of a kind, as long as they are
+off its mean by less than this in natural logarithm, a factor of two."""
+
 TYPICAL_TOKENS_PER_S = 10_000.0
 """The prompt tokens that a worker computes in a second, until it has been seen at work."""
 
@@ -93,7 +97,9 @@ class Away:
     missing: bool = False  # it does so
     hint_s: float = 0.0  # the last that was said of this gap, from its beginning; 0: nothing
     shortest_s: float = 0.0  # the shortest that was said of it
+    called_s: float = 0.0  # when it was said, first, that the gap ends now; 0: it was not
     habits: dict[WaitKind, Mean] = field(default_factory=dict)  # log gaps
+    surprise: Mean = field(default_factory=lambda: Mean(NEWEST))  # how far they were off their mean
     mistrust: Mean = field(default_factory=lambda: Mean(NEWEST))  # how far its hints were off
 
     def wait(self) -> Wait:
@@ -101,6 +107,21 @@ class Away:
         key_ns = self.since_ns - _nanoseconds(self.gap_s)
         hint_ns = _nanoseconds(self.hint_s) if self._believed() else None
         return Wait(WaitState.IDLE, self.since_ns, key_ns, hint_ns)
+
+    def due_ns(self) -> int | None:
+        """When an idle session is expected back, where that is worth doing something for; None: it is not known.
+
+        Somebody said so who is believed; or it is a session whose gaps are alike, and then the shorter ones count.
+        """
+        if not self.idle:
+            return None
+        gap_s = self.hint_s if self._believed() else 0.0
+        if not self.hint_s and self.mistrust.value <= MISTRUST:
+            gap_s = self.called_s
+        habit = self.habits.get(self.kind, Mean(NEWEST))
+        if not gap_s and habit.count >= REGULAR and self.surprise.value <= STEADY:
+            gap_s = math.exp(habit.value - self.surprise.value)
+        return self.since_ns + _nanoseconds(gap_s) if gap_s else None
 
     def _believed(self) -> bool:
         """Its hints were true so far, and it has not moved its return further and further away in this gap."""
@@ -152,9 +173,10 @@ class Forecast:
             guess = _blend(habit, figures.mean.value)
             figures.own_error += SKILL * (abs(guess - log_gap) - figures.own_error)
             figures.kind_error += SKILL * (abs(figures.mean.value - log_gap) - figures.kind_error)
+            away.surprise.add(abs(habit.value - log_gap))
         figures.mean.add(log_gap)
         habit.add(log_gap)
-        if said := [hint for hint in (away.shortest_s, away.hint_s) if hint]:
+        if said := [hint for hint in (away.shortest_s, away.hint_s, away.called_s) if hint]:
             away.mistrust.add(max(abs(log_gap - math.log(hint)) for hint in said))
         if not away.missing:
             figures.ended(away.turns)
@@ -169,7 +191,7 @@ class Forecast:
         """
         self._miss(now_ns)
         away.idle, away.since_ns, away.kind, away.turns = True, now_ns, told.kind, away.turns + 1
-        away.hint_s, away.shortest_s, away.missing = 0.0, 0.0, False
+        away.hint_s, away.shortest_s, away.called_s, away.missing = 0.0, 0.0, 0.0, False
         self._hint(away, told, now_ns)
         figures, habit = self._kinds[told.kind], away.habits.get(told.kind, Mean(NEWEST))
         skilled = figures.own_error <= figures.kind_error
@@ -194,16 +216,19 @@ class Forecast:
         if not away.idle:
             return
         if told.kind not in (away.kind, WaitKind.UNKNOWN):
-            said = away.hint_s, away.shortest_s
+            said = away.hint_s, away.shortest_s, away.called_s
             self.closed(away)  # an end of another kind: it is counted again
             away.turns -= 1
             self.left(away, Told(told.kind), away.since_ns)
-            away.hint_s, away.shortest_s = said
+            away.hint_s, away.shortest_s, away.called_s = said
         self._hint(away, told, now_ns)
 
-    def taken_back(self, away: Away) -> None:
-        """Nothing is said of this gap any more; what was said will be held against what it takes."""
-        away.hint_s = 0.0
+    def taken_back(self, away: Away, now_ns: int) -> None:
+        """The session goes on, somebody says, any moment now. That moves no key; it is held against what the gap takes,
+        as all that was said of it before."""
+        if away.idle:
+            away.hint_s = 0.0
+            away.called_s = away.called_s or _clamped((now_ns - away.since_ns) / 1e9)
 
     def _hint(self, away: Away, told: Told, now_ns: int) -> None:
         if told.gap_s is not None:

@@ -18,6 +18,7 @@ def check_all(driver: Driver) -> Residency:
     check_shape(driver, places)
     check_locks(driver)
     check_counts(driver, places)
+    check_outline(driver, places)
     driver.listener.agree(places)
     return places
 
@@ -82,6 +83,25 @@ def check_locks(driver: Driver) -> None:
     assert +shown == expected, f"locks differ: shown {+shown - expected}, missing {expected - shown}"
     assert snapshot.leases == len(driver.leases)
     assert snapshot.jobs == len(driver.flights)
+
+
+def check_outline(driver: Driver, places: Residency) -> None:
+    """The branches are all pages, once, each under its parent; a shorter outline is the beginning of a longer one."""
+    outline = driver.core.outline(len(places) + 1)
+    assert not outline.more
+    resident: Counter[tuple[ComponentName, TierName]] = Counter()
+    for branch in outline.branches:
+        resident.update({(name, tier): count for name, tier, count in branch.resident})
+        above = outline.branches[branch.parent] if branch.parent >= 0 else None
+        assert branch.start == (above.end if above else 0)
+        assert above is None or (above.namespace, True) == (branch.namespace, above.used_ns >= branch.used_ns)
+    lengths = sum(branch.end - branch.start for branch in outline.branches)
+    assert lengths == len(places) * driver.config.page_tokens
+    assert resident == Counter(kind for held in places.values() for kind in held)
+    assert sum(branch.markers for branch in outline.branches) == driver.core.stats().markers
+    some = len(outline.branches) // 2
+    shorter = driver.core.outline(some)
+    assert (shorter.branches, shorter.more) == (outline.branches[:some], some < len(outline.branches))
 
 
 def check_counts(driver: Driver, places: Residency) -> None:

@@ -227,13 +227,19 @@ class Driver:
 
     # making room
 
-    def evict(self, component: ComponentName, want: int = 1, tier: TierName = TierName.DEVICE) -> Evicted:
+    def evict(
+        self,
+        component: ComponentName,
+        want: int = 1,
+        tier: TierName = TierName.DEVICE,
+        before: Wait | None = None,
+    ) -> Evicted:
         """Evict with the true room; the answer's counts must be what the effects do."""
-        before = self.ledger(component, tier).cached()
-        answer = self.core.evict(component, tier, want, self.room(), self.tick())
+        cached = self.ledger(component, tier).cached()
+        answer = self.core.evict(component, tier, want, self.room(), self.tick(), before)
         moving = self._moving(answer.effects, component)
         self.apply(answer.effects, must_fit=True)
-        assert answer.freed == len(before - self.ledger(component, tier).cached())
+        assert answer.freed == len(cached - self.ledger(component, tier).cached())
         assert answer.moving == (moving if tier is TierName.DEVICE else 0)
         assert answer.short == max(0, want - answer.freed - answer.moving)
         self.watch(self)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from agentcache.errors import CacheError
 from agentcache.stats import CachedTokens as CachedTokens
 from agentcache.types import ComponentName, Miss, SessionId, SessionState, SessionTag
+from agentcache.why import ALL_THERE, Finding
 
 TRANSFORMERS, ACCOUNTING = "transformers", "accounting"
 """The setting's names of the engine that computes with a model, and of the one that computes nothing."""
@@ -74,7 +75,8 @@ class Admitted:
     """The request's computation begins: `cached` is restored, by tier; `full_tokens` is what FULL alone had.
 
     `miss` says what stopped the vote before the last candidate (None: nothing did); `parent_ignored` that the session's
-    named parent is unknown, closed, malformed or not the one on record. `boundaries` is where it will publish.
+    named parent is unknown, closed, malformed or not the one on record. `boundaries` is where it will publish,
+    and `found` why no more was cached.
     """
 
     request_id: str
@@ -86,6 +88,7 @@ class Admitted:
     state: SessionState
     parent_ignored: bool = False
     boundaries: tuple[int, ...] = ()
+    found: Finding = ALL_THERE
 
     @property
     def cached_tokens(self) -> int:

@@ -1,8 +1,9 @@
 """The embedded engine: admits, matches, reserves, prefills on the grid, decodes in one batch, publishes.
 
-One step does, in this order: what has arrived from other tiers is taken in, requests that wait are admitted one at a
-time (so that each finds what the one before it published), up to `prefill_tokens` of prompts are computed chunk by
-chunk, then every running request gets one token. A request whose prefix is still on its way holds up nobody's token.
+One step does, in this order: what has arrived from other tiers is taken in, what sessions will read that are about to
+return is sent for, unless a request waits for anything, requests that wait are admitted one at a time (so that each
+finds what the one before it published), up to `prefill_tokens` of prompts are computed chunk by chunk, then every running
+request gets one token. A request whose prefix is still on its way holds up nobody's token.
 Slots for what a prompt publishes are reserved before it starts; nothing that runs ever waits for slots, so everything
 ends, and the head of the queue gets its turn.
 """
@@ -115,6 +116,8 @@ class Engine:
         """
         self.sweep()
         self.cache.tiers.step()
+        if self.cache.returning.due:
+            self.cache.returning.step(self._waiting.rate, len(self._waiting) > 0 or self._running.starting)
         events = self._untold.take()
         if self._parts.pace.busy_ns():
             return events
@@ -131,10 +134,11 @@ class Engine:
 
     def pause_s(self) -> float:
         """How long whoever drives `step` may wait before the next one; `bell` rings when something ends earlier."""
+        quiet_s = max(TRANSFER_S, min(HOUSEKEEPING_S, self.cache.returning.due_in_s()))
         if busy_ns := self._parts.pace.busy_ns():
-            return min(busy_ns / 1e9, HOUSEKEEPING_S)
+            return min(busy_ns / 1e9, quiet_s)
         if self.idle():
-            return HOUSEKEEPING_S if self.cache.tiers.idle else TRANSFER_S
+            return quiet_s if self.cache.tiers.idle else TRANSFER_S
         return TRANSFER_S if self._stalled else 0.0
 
     def rest(self) -> None:

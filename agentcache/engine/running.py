@@ -72,6 +72,11 @@ class Running:
         """Those that have not said their first token."""
         return [work for work in self.works.values() if not work.completion_tokens]
 
+    @property
+    def starting(self) -> bool:
+        """One of them waits for its prefix or for slots."""
+        return any(not work.started for work in self.works.values())
+
     def ready(self, work: Work) -> bool:
         """Start the head of the queue once its prefix and its slots are there; True while it can be computed."""
         if not work.started:

@@ -74,6 +74,7 @@ class Work:
             ticket.state,
             ticket.parent_ignored,
             self.boundaries,
+            turn.found,
         )
 
     def said(self, row: Any, now_ns: int) -> Token | FinishReason:

@@ -33,6 +33,31 @@ AT_ONCE: Final = 8
 _FOUND, _UNKNOWN = 200, 404
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """What a session does at a worker, as that shows it. Times in seconds."""
+
+    state: str = "idle"
+    kind: str = "unknown"
+    since_s: float | None = None
+    expected_s: float | None = None
+    hint_s: float | None = None
+    hint_believed: bool | None = None
+
+
+class SeenTurn(msgspec.Struct, frozen=True):
+    """One turn of a session as its worker remembers it. `at` is when it began, Unix time there; cached by tier."""
+
+    at: float = 0.0
+    generation: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: dict[str, int] = {}
+    why: str = ""
+    reason: str = "unknown"
+    component: str = ""
+    token: int = 0
+    diverged_at: int | None = None
+
+
 class HolderView(msgspec.Struct, frozen=True):
     """What a worker shows of a session (`GET /v1/sessions/ID` there)."""
 
@@ -41,6 +66,9 @@ class HolderView(msgspec.Struct, frozen=True):
     running: int = 0
     markers: int = 0
     held: tuple[HeldPart, ...] = ()
+    children: tuple[str, ...] = ()
+    wait: Wait | None = None
+    turns: tuple[SeenTurn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """Sessions as the API shows them: the worker's shapes, and beside them worker, holders and what each of these said."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
 
 from agentcache.router.closing import CloseAnswer, ClosedSession, Told
 from agentcache.router.holders import Asked
@@ -8,6 +11,10 @@ from agentcache.store.api import Opened, OpenVerdict, SessionRecord
 from agentcache.types import SessionState
 from agentcache.web.reply import Json
 from agentcache.wire import HeldPart
+
+MAX_CHILDREN: Final = 1000
+"""Descendants that the answer to a close names."""
+MAX_TURNS: Final = 32
 
 
 def opened_json(session: str, opened: Opened) -> Json:
@@ -42,13 +49,24 @@ def record_json(record: SessionRecord) -> Json:
 
 
 def view_json(record: SessionRecord, asked: tuple[Asked, ...]) -> Json:
-    """A session with what its holders have of it, together and each."""
+    """A session with what its holders have of it, together and each.
+
+    `children` counts those that the store knows, `child_sessions` are those that its workers know. The wait is the one
+    that its own worker tells of; turns of all, newest first.
+    """
+    held = parts_json(together(part for one in asked for part in one.view.held))
+    markers = sum(one.view.markers for one in asked)
+    waits = {one.worker: one.view.wait for one in asked}
     return {
         **record_json(record),
+        "child_sessions": sorted({child for one in asked for child in one.view.children}),
         "queued": sum(one.view.queued for one in asked),
         "running": sum(one.view.running for one in asked),
-        "markers": sum(one.view.markers for one in asked),
-        "held": parts_json(together(part for one in asked for part in one.view.held)),
+        "markers": markers,
+        "held": held,
+        "closing": {"mode": record.on_close, "markers": markers, "released": held},
+        "wait": msgspec.to_builtins(waits.get(record.worker)),
+        "turns": _turns(asked),
         "workers": [
             _worded(
                 {
@@ -64,14 +82,20 @@ def view_json(record: SessionRecord, asked: tuple[Asked, ...]) -> Json:
     }
 
 
+def _turns(asked: Iterable[Asked]) -> list[Json]:
+    """The last turns at any worker; their clocks decide what came first."""
+    told = ({**msgspec.to_builtins(turn), "worker": one.worker} for one in asked for turn in one.view.turns)
+    return sorted(told, key=lambda turn: -turn["at"])[:MAX_TURNS]
+
+
 def closed_json(session: str, answer: CloseAnswer, mode: str) -> Json:
     """The answer to a close. `mode` is what was asked, "" for each session's own; workers say what they did."""
     own = next((one for one in answer.sessions if one.session == session), ClosedSession(session, 0))
     children = [one for one in answer.sessions if one.session != session]
     return {
         **_closed_one(ClosedSession(session, answer.generation, own.told), mode),
-        "children": [_closed_one(one, mode) for one in children],
-        "more": answer.more,
+        "children": [_closed_one(one, mode) for one in children[:MAX_CHILDREN]],
+        "more": answer.more or len(children) > MAX_CHILDREN,
     }
 
 

@@ -38,7 +38,7 @@ from agentcache.types import (
     Turn,
     Wait,
 )
-from agentcache.views import CoreStats, Snapshot
+from agentcache.views import CoreStats, Outline, Snapshot
 
 
 class Order(StrEnum):
@@ -140,9 +140,18 @@ class Lookup(Protocol):
         """
 
     def evict(
-        self, component: ComponentName, tier: TierName, want: int, room: dict[ComponentName, int], now_ns: int
+        self,
+        component: ComponentName,
+        tier: TierName,
+        want: int,
+        room: dict[ComponentName, int],
+        now_ns: int,
+        before: Wait | None = None,
     ) -> Evicted:
         """Give up at least `want` slots of `component` on `tier`, lowest ranked first (design §4.2, §7).
+
+        With `before` it ends at the first piece that is not expected later than what a session which waits so has for
+        itself; under an order that knows no waits at the first that a session references.
 
         Caller       `room` = free slots per component on the host tier; commits every Move exactly once
         Implementer  never touches a locked device piece or a piece of a job; never waits; frees on the host precede
@@ -223,6 +232,12 @@ class Inspect(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Everything observable, by position, in a canonical order."""
+
+    def outline(self, limit: int) -> Outline:
+        """At most so many branches, the one used last first, and each behind its parent.
+
+        Cost  O(pages of these branches + markers)
+        """
 
     def check(self) -> None:
         """Verify every invariant of design §4.2 against a recomputation; AssertionError names the first broken one."""

@@ -87,7 +87,8 @@ class InfoRoutes:
 
     async def metrics(self, _request: Request) -> Response:
         sample = await self._worker.thread.call(take_sample)
-        text = self._worker.metrics.render(replace(sample, events=self._worker.events.counts()))
+        told, happened = self._worker.events.counts(), self._worker.happenings.counts()
+        text = self._worker.metrics.render(replace(sample, events=told, happenings=happened))
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _model(self) -> Mapping[str, object]:

@@ -16,15 +16,17 @@ from agentcache.errors import CacheError, Kind
 from agentcache.stats import CacheStats, PoolUse
 from agentcache.tree.api import CoreConfig
 from agentcache.types import Checkpoint, ComponentName, ComponentSpec, TierName
-from agentcache.views import ABSENT, ExternalStatus
+from agentcache.views import ABSENT, Branch, ExternalStatus, Outline
 from agentcache.web.body import parse_object, read_body
 from agentcache.web.fields import Fields
+from agentcache.web.query import read_query
 from agentcache.web.reply import Json, json_response
 from agentcache.web.status import refuse
 from agentcache.worker.context import Worker
 from agentcache.worker.metrics import SLOT_STATES
 
 T = TypeVar("T")
+MOST_BRANCHES: Final = 1000
 _SETTINGS: Final = {"backend": "l3", "path": "l3_path", "url": "l3_url", "mib": "l3_mib"}
 _ORIGINS: Final = {setting: f"{field!r} of the request" for field, setting in _SETTINGS.items()}
 
@@ -39,6 +41,7 @@ class CacheRoutes:
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/v1/cache", self.look, methods=["GET"]),
+            Route("/v1/cache/tree", self.tree, methods=["GET"]),
             Route("/v1/cache/external", self.status, methods=["GET"]),
             Route("/v1/cache/external", self.attach, methods=["PUT"]),
             Route("/v1/cache/external", self.detach, methods=["DELETE"]),
@@ -49,6 +52,14 @@ class CacheRoutes:
         config, stats = await self._on_engine(lambda engine: (engine.cache.config, engine.cache.stats()))
         said = cache_json(config, stats, self._worker.tiers)
         return json_response(200, {**said, "core": self._worker.info.core})
+
+    async def tree(self, request: Request) -> Response:
+        """The branches of the radix tree that were used last: `?limit=`, 100 if not said and at most 1,000."""
+        asked = read_query(request).get("limit", "100")
+        if not (asked.isdecimal() and 1 <= int(asked) <= MOST_BRANCHES):
+            raise refuse(f"limit is a number from 1 to {MOST_BRANCHES}", "limit")
+        outline, now_ns = await self._on_engine(lambda engine: engine.cache.outline(int(asked)))
+        return json_response(200, tree_json(outline, now_ns))
 
     async def status(self, _request: Request) -> Response:
         return json_response(200, external_json(await self._status()))
@@ -122,8 +133,36 @@ def cache_json(config: CoreConfig, stats: CacheStats, tiers: TierSettings) -> Js
         "prompt_tokens": stats.turns.prompt_tokens,
         "cached_tokens": {tier: stats.turns.cached_by_tier.get(tier, 0) for tier in TierName},
         "prefetched_tokens": stats.prefetched_tokens,
+        "promoted": asdict(stats.returns),
         "hit_rate": round(stats.hit_rate, 6),
         "jobs_in_flight": stats.jobs_in_flight,
+    }
+
+
+def tree_json(outline: Outline, now_ns: int) -> Json:
+    """What `/v1/cache/tree` shows. Positions in tokens, residency in slots; namespaces by a part of their digest."""
+    return {
+        "object": "cache.tree",
+        "branches": [_branch(branch, now_ns) for branch in outline.branches],
+        "more": outline.more,
+    }
+
+
+def _branch(branch: Branch, now_ns: int) -> Json:
+    resident: dict[str, dict[str, int]] = {}
+    for component, tier, count in branch.resident:
+        resident.setdefault(tier, {})[component] = count
+    return {
+        "parent": branch.parent if branch.parent >= 0 else None,
+        "start": branch.start,
+        "end": branch.end,
+        "reusable": branch.reusable,
+        "namespace": branch.namespace[:8],
+        "resident": resident,
+        "referenced_pages": branch.referenced,
+        "running_pages": branch.running,
+        "markers": branch.markers,
+        "idle_s": round((now_ns - branch.used_ns) / 1e9, 3),
     }
 
 

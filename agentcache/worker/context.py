@@ -14,6 +14,7 @@ from agentcache.web.retention import Leases
 from agentcache.worker.kv_publisher import NoPublisher, Publisher
 from agentcache.worker.metrics import WorkerMetrics
 from agentcache.worker.options import UnknownFields, log_unknown
+from agentcache.worker.session_publisher import NO_SESSION_PUBLISHER, SessionPublisher
 from agentcache.worker.tagged import OPEN_GATE, Gate
 
 DEFAULT_MAX_TOKENS: Final = 256
@@ -36,6 +37,7 @@ class Worker:
     now_s: Callable[[], int]
     new_id: Callable[[], str]
     events: Publisher = field(default_factory=NoPublisher)
+    happenings: SessionPublisher = NO_SESSION_PUBLISHER
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     unknown: UnknownFields = field(default_factory=lambda: UnknownFields(log_unknown))
     gate: Gate = OPEN_GATE

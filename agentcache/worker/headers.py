@@ -10,9 +10,11 @@ from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders, RequestHeaders
 from agentcache.web.naming import named_id, read_expected, read_generation
 from agentcache.web.status import refuse
+from agentcache.why import Finding, Why
 from agentcache.wire import (
     CACHED,
     EXPECTED,
+    FORK,
     GENERATION,
     PARENT,
     PROMPT,
@@ -53,6 +55,7 @@ def routed_identity(tag: Tag) -> Identity:
         epoch=tag.epoch,
         expected_s=tag.hints.expected_s,
         ttl_s=tag.hints.ttl_s,
+        fork=tag.hints.fork,
     )
     return Identity(issued, salt=tag.salt, request_id=tag.request_id)
 
@@ -77,6 +80,7 @@ def read_identity(headers: RequestHeaders, fields: Fields) -> Identity:
         parent=parent,
         strict=headers.flag(STRICT, default=False),
         superseded=headers.flag(SUPERSEDED, default=False),
+        fork=headers.flag(FORK, default=False),
         expected_s=read_expected(headers.text(EXPECTED), EXPECTED),
     )
     ignored = headers.has(PARENT) and not parent
@@ -102,11 +106,17 @@ def answer_headers(
 
 
 def why_not_deeper(admitted: Admitted) -> str:
-    """What stopped the vote, in a few words: `no_checkpoint MAMBA at 4096`."""
-    miss = admitted.miss
-    if miss:
-        return f"{miss.reason} {miss.component} at {miss.position}"
-    return "full hit" if admitted.cached.total else "prompt too short"
+    """What ended the hit, in a few words: `no_checkpoint MAMBA at 4096`."""
+    return why_text(admitted.found, admitted.cached.total)
+
+
+def why_text(found: Finding, cached_tokens: int) -> str:
+    """The same words in answers, logs and histories."""
+    if found.why is Why.NOTHING:
+        return "full hit" if cached_tokens else "prompt too short"
+    if found.why is Why.REUSE_OFF:
+        return "reuse off"
+    return f"{found.why} {found.component} at {found.at}"
 
 
 def _anonymous(generation: int | None, fields: Fields) -> Identity:

@@ -3,32 +3,35 @@
 import contextlib
 import socket
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
 
 from agentcache.types import Event
 
 PAGE_WEIGHT: Final = 16
+T = TypeVar("T")
 
 
-class Handover:
-    """A queue between two threads, with a bell that wakes a poll. Bounded by the tokens and pages of its events.
+class Handover(Generic[T]):
+    """A queue between two threads, with a bell that wakes a poll. Bounded by what its events `weigh`.
 
     Once it overflows it takes nothing more until the reader has looked: an event that is missing makes those around it
     worthless.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, weigh: Callable[[T], int]) -> None:
         self._limit = limit
-        self._queue: deque[Event] = deque()
+        self._weigh = weigh
+        self._queue: deque[T] = deque()
         self._put = self._taken = 0  # one writer each
         self._rung = False
         self._ringing, self.bell = _bell()
         self._overflown = False
         self.dropped = 0
 
-    def put(self, event: Event) -> None:
+    def put(self, event: T) -> None:
         """One thread only. Never waits, never raises."""
-        weight = _weight(event)
+        weight = self._weigh(event)
         held = self._put - self._taken
         if self._overflown or (held and held + weight > self._limit):
             self.dropped += 1
@@ -49,14 +52,14 @@ class Handover:
     def waiting(self) -> bool:
         return self._rung
 
-    def take(self) -> tuple[list[Event], bool]:
+    def take(self) -> tuple[list[T], bool]:
         """All that is there, in order, and whether something is missing: then what is there is dropped with it."""
         with contextlib.suppress(BlockingIOError):
             self.bell.recv(4096)
         self._rung = False  # before the queue is read: what comes later rings again
         lost = self._overflown  # before the queue is read: until it is reset nothing is added
         taken = [self._queue.popleft() for _ in range(len(self._queue))]
-        self._taken += sum(map(_weight, taken))
+        self._taken += sum(map(self._weigh, taken))
         if not lost:
             return taken, False
         self.dropped += len(taken)
@@ -68,7 +71,8 @@ class Handover:
         self.bell.close()
 
 
-def _weight(event: Event) -> int:
+def weight(event: Event) -> int:
+    """Of a placement event: its tokens, and 16 for each page."""
     return len(event.tokens) + PAGE_WEIGHT * (len(event.hashes) + 1)
 
 

@@ -54,21 +54,25 @@ class EventSockets:
                 Path(url.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
-def publishes(settings: Settings) -> bool:
+def publishes(settings: Settings, asked: str) -> bool:
     """Where somebody asked for it, and behind a router, if nobody else can read it there."""
-    return bool(settings.kv_events or settings.router_dir or (settings.redis_url and zmq.has("curve")))
+    return bool(asked or settings.router_dir or (settings.redis_url and zmq.has("curve")))
 
 
-def open_sockets(settings: Settings, seal: Seal = OPEN, name: str = "") -> EventSockets:
-    """Bind both sockets: at `kv_events` and beside it, open to all; else where only the routers can read.
+def open_sockets(
+    settings: Settings, seal: Seal = OPEN, name: str = "", asked: str | None = None
+) -> EventSockets:
+    """Bind both sockets: at the address `asked` for (None: `kv_events`) and beside it, open to all; else where only
+    the routers can read.
 
     That is below `router_dir`, by a `name` that no other worker there has; or, for routers elsewhere, at free ports of
     the worker's address with `seal` on them.
 
     Errors  CacheError(BAD_CONFIG) for an address that cannot be had
     """
-    if settings.kv_events:
-        return _opened(settings, settings.kv_events, OPEN)
+    address = settings.kv_events if asked is None else asked
+    if address:
+        return _opened(settings, address, OPEN)
     if settings.router_dir:
         with _swept_home(settings.router_dir) as home:
             return _opened(settings, f"ipc://{home}/{_IN_HOME}{name[:6]}", OPEN)
@@ -115,7 +119,8 @@ def _swept_home(router_dir: str) -> Iterator[Path]:
     except OSError as error:
         raise CacheError(
             Kind.BAD_CONFIG,
-            f"cannot publish events in {router_dir} ({error.strerror}); name an address in kv_events",
+            f"cannot publish events in {router_dir} ({error.strerror}); name addresses in kv_events and "
+            "session_events",
         ) from None
 
 
@@ -142,8 +147,8 @@ def _bind(one: "zmq.Socket[bytes]", address: str) -> str:
     except zmq.ZMQError as error:
         raise CacheError(
             Kind.BAD_CONFIG,
-            f"cannot publish events at {address} ({error.strerror}); kv_events is tcp://IP:PORT with two free "
-            "ports in a row, or ipc://PATH",
+            f"cannot publish events at {address} ({error.strerror}); an address for events is tcp://IP:PORT with "
+            "two free ports in a row, or ipc://PATH",
         ) from None
     if address.startswith("ipc://"):
         Path(address.removeprefix("ipc://")).chmod(0o600)

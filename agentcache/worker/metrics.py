@@ -13,9 +13,9 @@ from prometheus_client.registry import Collector
 
 from agentcache.engine.api import EngineLoad
 from agentcache.engine.engine import Engine
-from agentcache.stats import CachedTokens, CacheStats, PoolUse
+from agentcache.stats import CachedTokens, CacheStats, PoolUse, ReturnCounts
 from agentcache.types import FULL, MAMBA, TierName
-from agentcache.worker.kv_publisher import NO_COUNTS, KvEventCounts
+from agentcache.worker.kv_telling import NO_COUNTS, EventCounts
 from agentcache.worker.reading import NOTHING_CACHED
 
 NAMESPACE = "agentcache"
@@ -53,7 +53,8 @@ class Sample:
     cache: CacheStats
     load: EngineLoad
     page_tokens: int
-    events: KvEventCounts = NO_COUNTS
+    events: EventCounts = NO_COUNTS
+    happenings: EventCounts = NO_COUNTS
 
 
 def take_sample(engine: Engine) -> Sample:
@@ -100,12 +101,15 @@ class _Snapshot(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _turns(self._sample.cache)
+        yield from _tokens(self._sample)
         yield from _sessions(self._sample.cache)
         yield from _pools(self._sample.cache.pools)
         yield from _usage(self._sample)
         yield from _load(self._sample.load)
         yield from _external(self._sample.cache)
-        yield from _events(self._sample.events)
+        yield from _returns(self._sample.cache.returns)
+        yield from _events("kv_events", "Placement events", self._sample.events)
+        yield from _events("session_events", "Session events", self._sample.happenings)
 
 
 def _turns(stats: CacheStats) -> Iterator[Metric]:
@@ -119,7 +123,7 @@ def _turns(stats: CacheStats) -> Iterator[Metric]:
         cached.add_metric([tier], turns.cached_by_tier.get(tier, 0))
     yield cached
     misses = CounterMetricFamily(
-        f"{NAMESPACE}_cache_misses", "Why boundaries were not deeper", labels=["component", "reason"]
+        f"{NAMESPACE}_cache_misses", "Turns by what ended their hit", labels=["component", "reason"]
     )
     for (component, reason), count in turns.misses.items():
         misses.add_metric([component, reason], count)
@@ -128,6 +132,36 @@ def _turns(stats: CacheStats) -> Iterator[Metric]:
     for component, count in turns.evicted_slots.items():
         evicted.add_metric([component], count)
     yield evicted
+
+
+def _tokens(sample: Sample) -> Iterator[Metric]:
+    """What vLLM and SGLang count in tokens, of full attention; hits of the device alone, as theirs are."""
+    turns, page = sample.cache.turns, sample.page_tokens
+    on_device = turns.cached_by_tier.get(TierName.DEVICE, 0)
+    yield _total("prefix_cache_queries", "Prompt tokens that the device was asked for", turns.prompt_tokens)
+    yield _total("prefix_cache_hits", "Prompt tokens that were on the device", on_device)
+    beyond, lower = turns.prompt_tokens - on_device, turns.cached_tokens - on_device
+    yield _total("external_prefix_cache_queries", "Prompt tokens that the lower tiers were asked for", beyond)
+    yield _total("external_prefix_cache_hits", "Prompt tokens that came from lower tiers", lower)
+    evicted = turns.evicted_slots.get(FULL, 0) * page
+    yield _total("evicted_tokens", "Tokens whose FULL pages left the device", evicted)
+    for use in sample.cache.pools:
+        if use.pool.component == FULL:
+            yield from _held(use, page)
+
+
+def _held(use: PoolUse, page: int) -> Iterator[Metric]:
+    """The FULL pool of one tier, in tokens."""
+    if use.pool.tier is TierName.DEVICE:
+        yield _gauge(
+            "kv_cache_usage_perc", "Share of the FULL device pool in use, 0 to 1", 1 - use.free / use.size
+        )
+        yield _gauge(
+            "session_held_tokens", "Tokens on the device that sessions reference", use.referenced * page
+        )
+    else:
+        yield _gauge("hicache_host_used_tokens", "Tokens in host memory", (use.size - use.free) * page)
+        yield _gauge("hicache_host_total_tokens", "Tokens that host memory has room for", use.size * page)
 
 
 def _sessions(stats: CacheStats) -> Iterator[Metric]:
@@ -190,13 +224,24 @@ def _external(stats: CacheStats) -> Iterator[Metric]:
         yield _gauge("external_used_bytes", "Bytes that the external store holds", store.used_bytes)
 
 
-def _events(counts: KvEventCounts) -> Iterator[Metric]:
-    """Placement events; without anybody who asked for them all are 0."""
-    yield _total("kv_events_published", "Placement events published", counts.events)
-    yield _total("kv_events_batches", "Messages with placement events", counts.batches)
-    yield _total("kv_events_replays", "Replays that readers asked for", counts.replays)
-    yield _total("kv_events_snapshots", "Replays answered with all that is there", counts.snapshots)
-    yield _total("kv_events_dropped", "Placement events lost, after which readers start anew", counts.dropped)
+def _returns(returns: ReturnCounts) -> Iterator[Metric]:
+    """What was brought to the device before its session asked for it, and whether that helped."""
+    yield _total("promoted_tokens", "Tokens brought back before their sessions returned", returns.tokens)
+    sessions = CounterMetricFamily(
+        f"{NAMESPACE}_promoted_sessions", "Sessions that tokens were brought back for", labels=["outcome"]
+    )
+    for outcome in ("on_time", "late", "unused"):
+        sessions.add_metric([outcome], getattr(returns, outcome))
+    yield sessions
+
+
+def _events(name: str, what: str, counts: EventCounts) -> Iterator[Metric]:
+    """Events of one kind; without anybody who asked for them all are 0."""
+    yield _total(f"{name}_published", f"{what} published", counts.events)
+    yield _total(f"{name}_batches", f"Messages with {what.lower()}", counts.batches)
+    yield _total(f"{name}_replays", "Replays that readers asked for", counts.replays)
+    yield _total(f"{name}_snapshots", "Replays answered with all that is there", counts.snapshots)
+    yield _total(f"{name}_dropped", f"{what} lost, after which readers start anew", counts.dropped)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

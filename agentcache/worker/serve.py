@@ -32,6 +32,11 @@ from agentcache.worker.kv_publisher import NO_PUBLISHER, Publisher, open_publish
 from agentcache.worker.leaving import stopped
 from agentcache.worker.link import NO_LINK, Link
 from agentcache.worker.linking import Membership, NowMs, membership
+from agentcache.worker.session_publisher import (
+    NO_SESSION_PUBLISHER,
+    SessionPublisher,
+    open_session_publisher,
+)
 
 CUT_S = 2
 """Seconds for cut answers to leave after the engine has stopped; a client that does not read loses them."""
@@ -53,18 +58,31 @@ def serve(settings: Settings, store_now_ms: NowMs | None = None) -> int:
         events = open_publisher(settings, incarnation, time.time, seal=member.seal)
         open_until_the_end.callback(events.close)
         structlog.get_logger().info("loading", model=settings.model, device=settings.device)
-        worker = start_worker(settings, events)
+        happenings = open_session_publisher(settings, incarnation, time.time, seal=member.seal)
+        open_until_the_end.callback(happenings.close)
+        worker = start_worker(settings, events, happenings)
         worker.gate = member.gate(incarnation)
         gc.freeze()  # what is loaded stays: a full collection need not walk it during somebody's first token
         return asyncio.run(_live(worker, member, listener, settings.grace_s))
 
 
-def start_worker(settings: Settings, events: Publisher) -> Worker:
+def start_worker(
+    settings: Settings, events: Publisher, happenings: SessionPublisher = NO_SESSION_PUBLISHER
+) -> Worker:
     """Build the engine on its thread, begin to tell its events, put a worker around it. Errors: as `build_engine`."""
-    thread = EngineThread(lambda: build_engine(settings, events=events))
+
+    def build() -> Engine:
+        engine = build_engine(settings, events=events)
+        engine.cache.witness.tell(happenings)
+        return engine
+
+    thread = EngineThread(build)
     engine = thread.start()
     events.start(engine.cache.config.specs, settings.page)
-    return make_worker(thread, engine.info, load_tokenizer_for(settings), settings, events)
+    happenings.start()
+    worker = make_worker(thread, engine.info, load_tokenizer_for(settings), settings, events)
+    worker.happenings = happenings
+    return worker
 
 
 def make_worker(

@@ -1,17 +1,15 @@
 """The sessions API: `/v1/sessions` and the three calls that SGLang's clients know."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from agentcache.cache import Closed, Holding, Opened, SessionView
+from agentcache.cache import Opened
 from agentcache.engine.engine import Engine
 from agentcache.errors import CacheError, Kind
-from agentcache.ids import unscoped
 from agentcache.records import Paused
 from agentcache.types import ReleaseMode, SessionId
 from agentcache.web.body import parse_object, read_body
@@ -22,6 +20,7 @@ from agentcache.web.reply import Json, json_response
 from agentcache.web.session_fields import (
     fence_in,
     fence_of,
+    fork_of,
     mode_of,
     on_close_of,
     parent_of,
@@ -29,7 +28,10 @@ from agentcache.web.session_fields import (
     ttl_of,
 )
 from agentcache.web.status import refuse
+from agentcache.witness import Explained
 from agentcache.worker.context import Worker
+from agentcache.worker.explaining import explained_json
+from agentcache.worker.session_shapes import closed_json, view_json
 from agentcache.worker.tagged import EVERYBODY, Grant, granted
 
 T = TypeVar("T")
@@ -57,16 +59,16 @@ class SessionRoutes:
         ]
 
     async def open(self, request: Request) -> Response:
-        """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, on_close?}`. An open one is answered unchanged."""
+        """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, fork?, on_close?}`. An open one stays as it is."""
         fields = await self._fields(request)
         named = fields.text("session_id") if fields.has("session_id") else self._worker.new_id()
         ttl_s = ttl_of(fields) or None
         parent, on_close = parent_of(fields), on_close_of(fields)
-        fence = fields.flag("fence")
+        fence, fork = fields.flag("fence"), fork_of(fields)
         opened = await self._open(
             named,
             lambda engine, session: engine.cache.open_session(
-                session, parent=parent or None, ttl_s=ttl_s, fence=fence, on_close=on_close
+                session, parent=parent or None, ttl_s=ttl_s, fence=fence, on_close=on_close, fork=fork
             ),
         )
         return json_response(201 if opened["created"] else 200, opened)
@@ -76,12 +78,18 @@ class SessionRoutes:
         grant = granted(request.scope)
         views, stats = await self._on_engine(lambda engine: (engine.cache.sessions(), engine.cache.stats()))
         said = [view_json(view, grant) for view in views if grant.shows(view.session)]
-        return json_response(200, {"object": "list", "data": said, "open_references": stats.open_references})
+        answer: Json = {"object": "list", "data": said, "open_references": stats.open_references}
+        if not grant.tag:
+            events = self._worker.happenings
+            answer["events"] = {"events_url": events.events_url, "replay_url": events.replay_url}
+        return json_response(200, answer)
 
     async def look(self, request: Request) -> Response:
-        """One session, with what it holds per component and tier."""
+        """One session: what it holds per component and tier, what it waits for, and why its turns hit or did not."""
         grant = granted(request.scope)
-        return json_response(200, await self._view(grant, _path_id(request, grant)))
+        named = _path_id(request, grant)
+        explained = await self._on_engine(_explained(named), grant)
+        return json_response(200, explained_json(explained, self._worker.now_s(), grant))
 
     async def close(self, request: Request) -> Response:
         """Close: `?generation=&subtree=&mode=release|demote|drop|preview`. Again: the same answer."""
@@ -181,44 +189,8 @@ class SessionRoutes:
             raise grant.in_own_words(error) from None
 
 
-def view_json(view: SessionView, grant: Grant = EVERYBODY) -> Json:
-    """A session as the API shows it; operators see whose it is. Times in seconds."""
-    paused = {"tool": view.paused.tool, "expected_s": view.paused.expected_s} if view.paused else None
-    return {
-        "object": "session",
-        **_named(view.session, grant),
-        "state": str(view.state),
-        "generation": view.generation,
-        "closed_through": view.closed_through,
-        "parent": _own(view.parent, grant) if view.parent else None,
-        "queued": view.queued,
-        "running": view.running,
-        "idle_s": view.idle_s,
-        "ttl_s": view.ttl_s,
-        "on_close": str(view.on_close),
-        "paused": paused,
-        "markers": view.markers,
-        "held": held_json(view.held),
-    }
-
-
-def held_json(held: Iterable[Holding]) -> list[Json]:
-    """Tokens, slots and bytes by component and tier."""
-    return [{**asdict(part), "tier": str(part.tier)} for part in held]
-
-
-def closed_json(closed: Closed, grant: Grant = EVERYBODY) -> Json:
-    """The answer to a close, with those of its descendants; `mode` is what was done."""
-    return {
-        "object": "session.closed",
-        **_named(closed.session, grant),
-        "state": str(closed.state),
-        "generation": closed.generation,
-        "mode": str(closed.mode),
-        "markers": closed.markers,
-        "released": held_json(closed.released),
-        "children": [closed_json(child, grant) for child in closed.children],
-    }
+def _explained(named: SessionId) -> Callable[[Engine], Explained]:
+    return lambda engine: engine.cache.witness.explain(engine.cache.session(named))
 
 
 def _flush(engine: Engine) -> None:
@@ -229,12 +201,3 @@ def _flush(engine: Engine) -> None:
 
 def _path_id(request: Request, grant: Grant) -> SessionId:
     return grant.session(request.path_params["session"], "session_id")
-
-
-def _named(session: SessionId, grant: Grant) -> Json:
-    whose: Json = {"tenant": unscoped(session)[0]} if grant.operator else {}
-    return {**whose, "session_id": _own(session, grant)}
-
-
-def _own(session: SessionId, grant: Grant) -> str:
-    return unscoped(session)[1] if grant.operator else grant.own(session)

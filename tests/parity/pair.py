@@ -27,7 +27,7 @@ from agentcache.types import (
     Turn,
     Wait,
 )
-from agentcache.views import CoreStats, Snapshot
+from agentcache.views import CoreStats, Outline, Snapshot
 from tests.listening import Listener
 from tests.oracle import residency
 from tests.parity.handles import Handles, SameHandles
@@ -94,9 +94,17 @@ class PairCore:
         self._ask("unlock", lambda core, its: core.unlock(its.lease(lease), component, now_ns))
 
     def evict(
-        self, component: ComponentName, tier: TierName, want: int, room: dict[ComponentName, int], now_ns: int
+        self,
+        component: ComponentName,
+        tier: TierName,
+        want: int,
+        room: dict[ComponentName, int],
+        now_ns: int,
+        before: Wait | None = None,
     ) -> Evicted:
-        return self._ask("evict", lambda core, _: core.evict(component, tier, want, dict(room), now_ns))
+        return self._ask(
+            "evict", lambda core, _: core.evict(component, tier, want, dict(room), now_ns, before)
+        )
 
     # -- Tiering
 
@@ -155,6 +163,12 @@ class PairCore:
             raise DifferenceError(f"counts after a call\n  first  {mine}\n  second {theirs}")
         return mine
 
+    def outline(self, limit: int) -> Outline:
+        mine, theirs = self.first.outline(limit), self.second.outline(limit)
+        if mine != theirs:
+            raise DifferenceError(f"outline after a call\n  first  {mine}\n  second {theirs}")
+        return mine
+
     def clear(self, namespace: Namespace | None, now_ns: int) -> Released:
         return self._ask("clear", lambda core, _: core.clear(namespace, now_ns))
 
@@ -179,6 +193,8 @@ class PairCore:
         self._last = self._compare_states(what)
         self._listener.agree(residency(self._last))
         self.stats()
+        for limit in (2, 1000):
+            self.outline(limit)
         if self._watching.checks:
             self.check()
 

@@ -41,7 +41,7 @@ from agentcache.types import (
     Turn,
     Wait,
 )
-from agentcache.views import CoreStats, Snapshot
+from agentcache.views import CoreStats, Outline, Snapshot
 from tests.parity.shapes import config_text
 from tests.parity.wording import answer_text, pieces_text, runs_text, snapshot_digest
 
@@ -178,8 +178,15 @@ class RecordingCore:
         self._record(f"unlock {words}", lambda: self.core.unlock(lease, component, now_ns))
 
     def evict(
-        self, component: ComponentName, tier: TierName, want: int, room: dict[ComponentName, int], now_ns: int
+        self,
+        component: ComponentName,
+        tier: TierName,
+        want: int,
+        room: dict[ComponentName, int],
+        now_ns: int,
+        before: Wait | None = None,
     ) -> Evicted:
+        assert not before, "traces have no word for this"
         words = f"now={now_ns} component={component} tier={tier} want={want} room={room_text(room)}"
         return self._record(f"evict {words}", lambda: self.core.evict(component, tier, want, room, now_ns))
 
@@ -237,6 +244,9 @@ class RecordingCore:
 
     def snapshot(self) -> Snapshot:
         return self.core.snapshot()
+
+    def outline(self, limit: int) -> Outline:
+        return self.core.outline(limit)
 
     def check(self) -> None:
         self.core.check()

@@ -4,6 +4,7 @@ Every slot carries the path that wrote it; a turn that is told to reuse slots ch
 """
 
 from collections import Counter
+from contextlib import suppress
 from typing import ClassVar
 
 import numpy as np
@@ -147,6 +148,25 @@ class CacheMachine(RuleBasedStateMachine):
         opened = self.cache.open_session(session, fence=fence)
         self.reached["reopened"] += opened.created and self.closed[session] > 0
 
+    @rule(
+        child=SESSIONS, parent=SESSIONS, asks=st.booleans(), goes=st.sampled_from([None, None, *ReleaseMode])
+    )
+    def fork(self, child: SessionId, parent: SessionId, asks: bool, goes: ReleaseMode | None) -> None:
+        """By a request or an open; and perhaps the parent is closed at once, which takes nothing of it."""
+        before = self.markers(child)
+        if asks:
+            self.queued.append(self.cache.enter(SessionTag(child, parent=parent, fork=True)))
+        else:
+            with suppress(CacheError):  # unknown, closed, or itself
+                self.cache.open_session(child, parent=parent, fork=True)
+        inherited = self.markers(child)
+        assert inherited - before in (0, 1)
+        self.reached["forked"] += inherited > before
+        if goes and child != parent:
+            self.close(parent, goes)
+            assert self.markers(child) == inherited
+            self.reached["heir of a closed session"] += inherited > before
+
     @rule(session=SESSIONS, mode=st.sampled_from(ReleaseMode))
     def close(self, session: SessionId, mode: ReleaseMode) -> None:
         try:
@@ -169,8 +189,13 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 4.0, 9.0, 31.0]))
     def wait(self, seconds: float) -> None:
+        before = {view.session for view in self.cache.sessions()}
         self.clock.advance(int(seconds * 1e9))
         self.reached["expired"] += self.cache.sweep() > 0
+        after = {view.session: view.parent for view in self.cache.sessions()}
+        waited_for = set(after.values()) & before
+        assert waited_for <= after.keys(), "a parent idled out under an open child"
+        self.reached["kept by a child"] += bool(waited_for)
 
     @rule(really=st.sampled_from([False, False, False, True]))
     def flush(self, really: bool) -> None:
@@ -242,6 +267,13 @@ class CacheMachine(RuleBasedStateMachine):
     def path(self, turn: ActiveTurn) -> Tokens:
         """The prompt and what the model says then: one chunk of sevens."""
         return np.append(turn.prompt.tokens, np.full(GRID, 7, dtype=np.int32))
+
+    def markers(self, session: SessionId) -> int:
+        """How many a session has, 0 for one that is not known."""
+        try:
+            return self.cache.session(session).markers
+        except CacheError:
+            return 0
 
     def generation(self, session: SessionId | None) -> int:
         """The open generation of a session, 0 when it is not open."""

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Key
 from agentcache.tree.api import Order, OrderBase
-from agentcache.types import FULL, Boundary, ComponentName, Inserted, Lease, Piece, TierName
+from agentcache.types import FULL, Boundary, ComponentName, Inserted, Lease, Piece, TierName, Wait, WaitState
 from tests.builders import AWAY, CORES, HOME, MakeCore, all_kinds, config_of, pages_of
 from tests.check import check_all
 from tests.driver import Driver
@@ -303,6 +303,15 @@ class Requests(Bed):
     def evict(self, which: int, tier: TierName, want: int) -> None:
         specs = self.driver.config.specs
         self.make_room(specs[which % len(specs)].name, tier, want)
+
+    @rule(which=PICK, tier=TIERS, state=st.sampled_from(WaitState), ago=PICK, hint=st.none() | PICK)
+    def evict_for_a_guest(
+        self, which: int, tier: TierName, state: WaitState, ago: int, hint: int | None
+    ) -> None:
+        """What it has for itself, and what is expected earlier, stays."""
+        specs, since = self.driver.config.specs, self.driver.now - ago
+        guest = Wait(state, since, since - which, hint, seq=ago, eta_ns=hint)
+        self.driver.evict(specs[which % len(specs)].name, 3, tier, guest)
 
 
 def _full(answer: Inserted) -> bool:

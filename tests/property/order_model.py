@@ -5,11 +5,11 @@ from fractions import Fraction
 
 from agentcache.keys import Key
 from agentcache.tree.api import CoreConfig, Order, OrderBase
-from agentcache.types import FULL, Checkpoint, ComponentName, Inserted, Window
+from agentcache.types import FULL, Checkpoint, ComponentName, Inserted, Wait, Window
 from agentcache.views import PageView, Snapshot
 from tests.oracle import Residency, needed_pages
 from tests.property.marker_model import MarkerModel, Spot
-from tests.property.waiting_model import Turn, WaitingModel
+from tests.property.waiting_model import Turn, WaitingModel, alone
 
 Rank = tuple[Fraction | int, ...]
 
@@ -73,6 +73,10 @@ class OrderModel:
     def why(self, spot: Spot, now: int) -> str:
         """A word on why the order `ert` ranks this piece as it does."""
         return self._turn(spot, now)[1]
+
+    def later(self, spot: Spot, guest: Wait, now: int) -> bool:
+        """Whether a piece is expected later than what a session that waits so has for itself."""
+        return self._turn(spot, now)[0] < alone(guest, 0, now)[0]
 
     def _turn(self, spot: Spot, now: int) -> tuple[Turn, str]:
         return self.waiting.turn(spot, self.used[spot], now, self.hits[spot] > 0)

@@ -48,6 +48,8 @@ class CoreMachine(Grafts):
         self.current: dict[str, int] = {}
         self.closed: dict[str, int] = {}
         self.running: list[RunningTurn] = []
+        self.ways: dict[str, tuple[int, Key]] = {}  # where the last turn that registered ended
+        self.heirs: dict[str, int] = {}
 
     def next_sequence(self) -> int:
         self.sequence += 1
@@ -101,12 +103,39 @@ class CoreMachine(Grafts):
         if len(self.running) > before:
             self.finish(before, seed, seed % 5 == 0, user)
 
+    @rule(child=NAMES)
+    def fork(self, child: str) -> None:
+        """A session inherits where the other one's last turn ended, if it has no turn yet since it was opened."""
+        generation = self.current.get(child, 0)
+        if generation <= self.closed.get(child, 0):
+            generation = self.current[child] = self.closed.get(child, 0) + 1
+        parent = "t" if child == "s" else "s"
+        if parent not in self.ways or child in self.ways or child in self.heirs:
+            return
+        _, key = self.ways[parent]
+        at = self.driver.peek(key).any_tier
+        if at.length == 0:
+            return
+        inherited = Turn(at, None, 0, 0)
+        answer = self.driver.core.reference(SessionId(child), generation, inherited, self.driver.tick())
+        assert not answer.markers
+        self.driver.apply(answer.effects)
+        path = tuple(key.tokens[: at.length].tolist())
+        self.model.register(child, Mark(key.namespace, path, 0, generation, 0, 0), False)
+        self.ranks.follow(self.model, residency(self.driver.core.snapshot()))
+        self.heirs[child] = generation
+        self.reached["forked"] += 1
+
     def register(self, turn: RunningTurn, superseded: bool, user: int) -> None:
         finish = self.next_sequence()
         at = self.driver.peek(turn.key).any_tier
         other = self.driver.peek(turn.key, min(user * self.page // 4, at.length)).any_tier
         if at.length == 0:
             return
+        if self.heirs.pop(turn.session, 0):
+            superseded = True
+            self.reached["first turn of a fork"] += 1
+        self.ways[turn.session] = (turn.generation, Key(turn.key.tokens[: at.length], turn.key.namespace))
         values = Turn(at, other if other.length else None, turn.start, finish, superseded)
         answer = self.driver.core.reference(
             SessionId(turn.session), turn.generation, values, self.driver.tick()
@@ -143,6 +172,11 @@ class CoreMachine(Grafts):
 
     def let_go(self, session: str, generation: int) -> None:
         """In the model, before the core: what a drop takes then moves the markers of others."""
+        if session in self.ways and self.ways[session][0] <= generation:
+            del self.ways[session]
+        if self.heirs.get(session, generation + 1) <= generation:
+            del self.heirs[session]
+            self.reached["closed before its first turn"] += 1
         self.model.release(session, generation)
         self.ranks.follow(self.model, residency(self.driver.core.snapshot()))
 

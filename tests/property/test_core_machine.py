@@ -17,6 +17,7 @@ from tests.property.session_rules import TIMES, WAITS, CoreMachine
 EXAMPLES = int(os.environ.get("AGENTCACHE_MACHINE_EXAMPLES", "120"))
 RARE = {
     "clear",
+    "closed before its first turn",
     "close after reopen",
     "demotion dropped",
     "demotion landed",
@@ -26,8 +27,10 @@ RARE = {
     "empty commit",
     "eviction under a marker",
     "fenced",
+    "first turn of a fork",
     "fork under a lease",
     "fork under a marker",
+    "forked",
     "graft",
     "graft without ground",
     "late completion",

@@ -122,8 +122,8 @@ class TouchesTooMuch(ReferenceCore):
 
 
 class EvictsMore(ReferenceCore):
-    def evict(self, component: Any, tier: Any, want: int, room: Any, now_ns: int) -> Evicted:
-        return super().evict(component, tier, want + (want > 3), room, now_ns)
+    def evict(self, component: Any, tier: Any, want: int, *others: Any) -> Evicted:
+        return super().evict(component, tier, want + (want > 3), *others)
 
 
 class ForgetsPriority(ReferenceCore):

@@ -12,9 +12,10 @@ from hypothesis.stateful import precondition, rule
 from agentcache.build import Tiers, build_cache
 from agentcache.cache import ActiveTurn, Prompt, Ticket
 from agentcache.clock import ManualClock
+from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
 from agentcache.prefetch import PrefetchPolicy, PrefetchRules
-from agentcache.records import SessionRules
+from agentcache.records import Paused, SessionRules
 from agentcache.tiers.api import Presence
 from agentcache.tiers.null import NullTier
 from agentcache.tree.api import CoreConfig, WritePolicy
@@ -29,12 +30,14 @@ from agentcache.types import (
     mamba_spec,
     swa_spec,
 )
+from agentcache.waits import Throughput
 from tests.chosen import CORE
 from tests.moving import Marks, ScriptedTier
 from tests.property.cache_rules import CHUNKS, GRID, PAGE, POOLS, SESSIONS, SPACES, CacheMachine, tokens_of
 
 HOST_POOLS = {FULL: 20, SWA: 12, MAMBA: 6}
 POLICIES = st.sampled_from(PrefetchPolicy)
+SLOW = Throughput(1.0)
 
 
 class TierMachine(CacheMachine):
@@ -127,6 +130,42 @@ class TierMachine(CacheMachine):
         self.reached[f"{which} of a job landed"] += 1
         tier.land(at, lambda _piece, end: which == "whole" or end // PAGE in kept)
 
+    @rule(
+        session=SESSIONS,
+        expected_s=st.none() | st.sampled_from([0.0, 0.5, 2.0, 9.0, 1e9, -1.0, float("nan")]),
+    )
+    def pause(self, session: SessionId, expected_s: float | None) -> None:
+        """It says when it will be back, or that it goes on."""
+        try:
+            self.cache.pause_session(session, None if expected_s is None else Paused("tool", expected_s))
+        except CacheError as error:
+            if error.kind not in (Kind.SESSION_UNKNOWN, Kind.SESSION_CLOSED):
+                raise
+
+    @rule(pressed=st.sampled_from([False, False, False, True]), soon=st.booleans())
+    def bring(self, pressed: bool, soon: bool) -> None:
+        """What sessions will read that are about to return is sent for, or goes on."""
+        if soon:
+            self.clock.advance(2 * 10**9)
+        before = self.cache.stats().returns
+        self.cache.returning.step(SLOW, pressed)
+        self.cache.tiers.step()
+        self.reached["brought before it was asked for"] += self.cache.stats().returns.tokens > before.tokens
+
+    @rule(session=SESSIONS, chunks=CHUNKS, others=CHUNKS)
+    def come_back(self, session: SessionId, chunks: list[int], others: list[int]) -> None:
+        """A session is away for two seconds, as it says, while somebody else takes what there is."""
+        self.whole_turn(session, chunks, alone=True)
+        self.pause(session, 2.0)
+        self.whole_turn(None, others, alone=True)
+        self.clock.advance(18 * 10**8)
+        for _ in range(6):
+            self.bring(pressed=False, soon=False)
+            self.near.land_all()
+            self.far.land_all()
+        self.whole_turn(session, chunks, alone=True)
+        self.reached["found what was brought"] += self.cache.stats().returns.on_time
+
     @rule(prompt=st.booleans())
     def hurry(self, prompt: bool) -> None:
         """Copies to and from the host land at the next look, or wait to be told."""
@@ -179,6 +218,9 @@ class TierMachine(CacheMachine):
         for _ in range(100):
             self.clock.advance(10**8)
             self.cache.tiers.step()
+            self.cache.returning.step(SLOW, pressed=False)
+        self.cache.returning.stop()
+        self.cache.tiers.step()
         assert self.cache.tiers.idle
         stats = self.cache.stats()
         assert stats.jobs_in_flight == 0

@@ -84,7 +84,7 @@ class WaitingModel:
         if shared:
             noted = self._noted.get(spot, 0)
             return _behind(now, noted or used), "shared noted" if noted else "shared used"
-        return _alone(self.waits.get(next(iter(sessions))), used, now)
+        return alone(self.waits.get(next(iter(sessions))), used, now)
 
 
 def _behind(now: int, since: int) -> Turn:
@@ -92,7 +92,7 @@ def _behind(now: int, since: int) -> Turn:
     return 1, Fraction(since - now)
 
 
-def _alone(wait: Wait | None, used: int, now: int) -> tuple[Turn, str]:
+def alone(wait: Wait | None, used: int, now: int) -> tuple[Turn, str]:
     if wait is None:
         return _behind(now, used), "said nothing"
     if wait.state is WaitState.RUNNING:

@@ -11,14 +11,13 @@ from agentcache.types import (
     Event,
     EventKind,
     Free,
-    Miss,
-    MissReason,
     PoolName,
     TierName,
 )
 from agentcache.views import ABSENT, ExternalStatus
+from agentcache.why import ALL_THERE, Finding, Why
 
-GAP = Miss(SWA, 16, MissReason.WINDOW_GAP)
+GAP = Finding(Why.WINDOW_GAP, SWA, 16)
 
 
 def free(tier: TierName, count: int) -> Free:
@@ -29,7 +28,7 @@ def test_counters_sum_up() -> None:
     counters = Counters()
     counters.turn(100, CachedTokens(), GAP)
     counters.turn(50, CachedTokens(device=16, external=16), GAP)
-    counters.turn(10, CachedTokens(host=8), None)
+    counters.turn(10, CachedTokens(host=8), ALL_THERE)
     counters.cold_turn()
     counters.evicted(
         (free(TierName.DEVICE, 3), free(TierName.HOST, 5), Emit(Event(EventKind.CLEARED, TierName.DEVICE)))
@@ -42,7 +41,7 @@ def test_counters_sum_up() -> None:
         prompt_tokens=160,
         cached_tokens=40,
         cached_by_tier={TierName.DEVICE: 16, TierName.HOST: 8, TierName.EXTERNAL: 16},
-        misses={(SWA, MissReason.WINDOW_GAP): 2},
+        misses={(SWA, Why.WINDOW_GAP): 2},
         evicted_slots={SWA: 4},
     )
 
@@ -50,7 +49,7 @@ def test_counters_sum_up() -> None:
 def test_counts_are_a_copy() -> None:
     counters = Counters()
     before = counters.counts()
-    counters.turn(1, CachedTokens(), Miss(FULL, 0, MissReason.NOT_CACHED))
+    counters.turn(1, CachedTokens(), Finding(Why.NEVER_STORED, FULL, 0))
     assert before == TurnCounts()
 
 

@@ -291,7 +291,7 @@ def test_nothing_new_changes_nothing_and_who_is_busy_is_in_no_gap() -> None:
 def test_what_is_taken_back_counts_no_more_and_is_held_against_the_gap() -> None:
     world = World()
     away = world.left(hint=0.1)
-    world.forecast.taken_back(away)
+    world.forecast.taken_back(away, world.now)
     assert hinted(world) is None
     world.now_s += 60
     assert back(world).mistrust.value == pytest.approx(math.log(600))

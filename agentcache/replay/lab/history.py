@@ -4,26 +4,20 @@ a call's prompt    |== hit ==|-- FULL goes on, a component's vote ended the hit 
                               window or checkpoint: kept here once, or never      evicted … never stored
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentcache.replay.lab.parts import FULL_ONLY, Parts
-from agentcache.replay.lab.serving import Why
 from agentcache.replay.paged import PagedCall, Pages, Workload
 from agentcache.types import MissReason
+from agentcache.why import CUTS, Why
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 NOBODY, NO_ROOM = -1, -2
-
-CUTS: Mapping[MissReason, tuple[Why, Why]] = {
-    MissReason.WINDOW_GAP: (Why.WINDOW_GAP, Why.WINDOW_EVICTED),
-    MissReason.NO_CHECKPOINT: (Why.NO_CHECKPOINT, Why.CHECKPOINT_EVICTED),
-}
-"""By what the tree says: why, where no boundary further on ever had what it needs, and where one had."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ Whatever answers these calls can be replayed against: the real cache, or a bound
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.paged import PagedCall
+from agentcache.why import Why as Why
 
 NANOSECONDS = 1_000_000_000
 
@@ -43,22 +43,6 @@ class Machine:
     def answer_ns(self, call: PagedCall) -> int:
         """From its first token to its last."""
         return int(call.output_tokens / self.decode * NANOSECONDS)
-
-
-class Why(StrEnum):
-    """What ended a call's hit."""
-
-    NOTHING = "nothing"  # all of it was there
-    NEVER_STORED = "never_stored"
-    EVICTED = "evicted"
-    CLOSED = "closed"  # was there, and left because its session was closed
-    NO_CHECKPOINT = "no_checkpoint"  # FULL goes on, and no state was ever kept at a boundary further on
-    CHECKPOINT_EVICTED = "checkpoint_evicted"  # FULL goes on, the state at such a boundary is gone
-    WINDOW_GAP = "window_gap"  # FULL goes on, and a window was never whole at a boundary further on
-    WINDOW_EVICTED = "window_evicted"  # FULL goes on, pages of the window at such a boundary are gone
-    NO_ROOM = "no_room"  # was computed, and did not fit beside what was running
-    NAMESPACE = "namespace"  # another model has it
-    PREFIX_CHANGED = "prefix_changed"  # the prompt left the path of the one before it here
 
 
 @dataclass(frozen=True, slots=True)

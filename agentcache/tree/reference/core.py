@@ -20,6 +20,7 @@ from agentcache.tree.reference.leases import LeaseTable
 from agentcache.tree.reference.markers import MarkerBook, held_slots
 from agentcache.tree.reference.matching import match
 from agentcache.tree.reference.node import path_to
+from agentcache.tree.reference.outlining import outline
 from agentcache.tree.reference.rooms import HostRoom
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.viewing import snapshot, stats
@@ -45,7 +46,7 @@ from agentcache.types import (
     Turn,
     Wait,
 )
-from agentcache.views import CoreStats, Snapshot
+from agentcache.views import CoreStats, Outline, Snapshot
 
 DEVICE, HOST, EXTERNAL = TierName.DEVICE, TierName.HOST, TierName.EXTERNAL
 
@@ -106,8 +107,11 @@ class ReferenceCore:
         want: int,
         room: dict[ComponentName, int],
         now_ns: int,
+        before: Wait | None = None,
     ) -> Evicted:
         self._trie.begin(now_ns)
+        if before:
+            demand_wait(before)
         self._trie.component(component)
         want = max(0, saturated(want))
         if tier not in self._config.tiers or not want:
@@ -115,7 +119,7 @@ class ReferenceCore:
         self._markers.advance(now_ns)
         changes = Changes()
         eviction = Eviction(self._trie, self._jobs, component, (tier, room_of(room)), changes)
-        freed, moving = eviction.run(want)
+        freed, moving = eviction.run(want, before)
         self._close_call(changes)
         effects = changes.effects(self._config)
         return Evicted(freed, moving, max(0, want - freed - moving), effects)
@@ -216,6 +220,9 @@ class ReferenceCore:
 
     def snapshot(self) -> Snapshot:
         return snapshot(self._trie, self._markers, len(self._leases), len(self._jobs))
+
+    def outline(self, limit: int) -> Outline:
+        return outline(self._trie, self._markers, limit)
 
     def check(self) -> None:
         checking.check(self._trie, self._leases, self._jobs, self._markers)

@@ -7,7 +7,7 @@ from agentcache.tree.reference.node import Node
 from agentcache.tree.reference.rooms import HostRoom, cascaded
 from agentcache.tree.reference.trie import PageTrie
 from agentcache.tree.reference.vote import cut_off, deepest_votable, votes
-from agentcache.types import FULL, ComponentName, TierName
+from agentcache.types import FULL, ComponentName, TierName, Wait
 
 HOST, DEVICE = TierName.HOST, TierName.DEVICE
 
@@ -35,11 +35,11 @@ class Eviction:
         self._leaving: list[tuple[Node, ComponentName]] = []
         self._touched: list[tuple[Node, bool]] = []  # where data went, and whether its trigger was referenced
 
-    def run(self, want: int) -> tuple[int, int]:
+    def run(self, want: int, before: Wait | None) -> tuple[int, int]:
         """Evict; answers the slots of the component that are freed, and those moving."""
         while self._gained < want:
             victim = self._ranking.best(self._component, self._tier)
-            if victim is None:
+            if not victim or (before and not self._ranking.expected_after(before, victim, self._component)):
                 break
             self._take(victim, want)
             self._jobs.plan_leaving(self._leaving, self._changes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from agentcache.tree.api import CoreConfig, Order, OrderBase
 from agentcache.tree.reference.node import Node
 from agentcache.tree.reference.waiting import LANES, Waits, urgency
-from agentcache.types import FULL, ComponentName, PoolName, TierName
+from agentcache.types import FULL, ComponentName, PoolName, TierName, Wait
 
 Rank = tuple[int, ...]
 
@@ -72,6 +72,15 @@ class Ranking:
     def precedes(self, node: Node, other: Node, name: ComponentName) -> bool:
         """Whether the first of two pieces goes before the second, at the order's time."""
         return self._urgency(self.rank(node, name)) < self._urgency(self.rank(other, name))
+
+    def expected_after(self, wait: Wait, node: Node, name: ComponentName) -> bool:
+        """Whether a piece goes before all that a session which waits so has for itself: it is expected back later.
+
+        Orders that know no waits say so of what no session references.
+        """
+        if self._config.order is not Order.ERT:
+            return not node.cells[name].references
+        return self._urgency(self.key(node, name)) < self._urgency(self.waits.alone(wait))
 
     def _urgency(self, rank: Rank) -> Rank:
         return urgency(rank, self.waits.now_ns) if self._config.order is Order.ERT else rank

@@ -63,7 +63,7 @@ class Waits:
         if len(cell.sessions) > 1:
             return self._shared(node, name, cell)
         wait = self.states.get(next(iter(cell.sessions)))
-        return self._alone(wait) if wait else (KEYED, cell.used_ns)
+        return self.alone(wait) if wait else (KEYED, cell.used_ns)
 
     def _nobodys(self, node: Node, cell: Cell) -> Standing:
         """Released, or left on a session's way and never matched since; else by its last use.
@@ -78,7 +78,7 @@ class Waits:
             return KEYED, cell.used_ns
         return KEYED, saturated(cell.used_ns - self.unclaimed_ns)
 
-    def _alone(self, wait: Wait) -> Standing:
+    def alone(self, wait: Wait) -> Standing:
         """The piece of one session goes by what that session is doing."""
         if wait.state == WaitState.PENDING:
             return _queued(wait)

@@ -102,6 +102,20 @@ async def test_an_answer_is_the_same_bytes_with_and_without_the_router(checkpoin
     assert wire.CACHED in second.headers
 
 
+async def test_a_session_says_at_the_router_why_its_turns_hit(checkpoint: Path) -> None:
+    """The words of the answers, the wait, and what a close would let go of, as the worker has them."""
+    body = {"prompt": [7] * 70, "max_tokens": 2}
+    async with house(checkpoint) as (routed, _):
+        answers = [await routed.post(body=body, x_agentcache_session="s") for _ in range(2)]
+        said = [answer.headers[wire.WHY] for answer in answers]
+        assert said == ["never_stored FULL at 0", "full hit"]
+        seen = (await routed.http.get("/v1/sessions/s")).json()
+        assert [(turn["why"], turn["worker"]) for turn in seen["turns"]] == [(said[1], "w1"), (said[0], "w1")]
+        assert (seen["wait"]["state"], seen["wait"]["hint_believed"]) == ("idle", None)
+        preview = (await routed.http.delete("/v1/sessions/s?mode=preview")).json()
+        assert seen["closing"]["released"] == preview["released"] != []
+
+
 async def test_a_worker_that_has_started_anew_is_asked_again_with_a_tag_of_its_own(checkpoint: Path) -> None:
     """The router learns of the start from the refusal, before it looks at the workers the next time."""
     async with house(checkpoint) as (routed, worker):

@@ -111,6 +111,10 @@ async def test_what_was_said_at_the_opening_is_shown(field: str) -> None:
             "running": 0,
             "markers": 0,
             "held": [],
+            "child_sessions": [],
+            "closing": {"mode": "demote", "markers": 0, "released": []},
+            "wait": None,
+            "turns": [],
             "workers": [],
         }
         assert (await looked(routed, "root"))["children"] == 1

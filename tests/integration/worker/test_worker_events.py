@@ -25,8 +25,9 @@ from agentcache.tree.api import CoreConfig
 from agentcache.types import FULL, ComponentName, Event, EventKind, TierName
 from agentcache.wire import WorkerCard
 from agentcache.worker.context import Worker
-from agentcache.worker.kv_publisher import KvPublisher, Limits, Publisher, open_publisher
+from agentcache.worker.kv_publisher import KvPublisher, Publisher, open_publisher
 from agentcache.worker.kv_sockets import open_sockets
+from agentcache.worker.kv_telling import Limits
 from agentcache.worker.serve import start_worker
 from tests.integration.worker.test_worker_process import serving
 from tests.listening import Index, index_of

@@ -253,6 +253,14 @@ async def test_usage_says_what_was_read_and_what_was_written(
     assert used(stopped.json()["usage"]) == (prompt, 0, written)
 
 
+async def test_a_turn_that_a_stop_string_cuts_has_written_its_prompt(client: httpx2.AsyncClient) -> None:
+    asked: dict[str, Any] = {"agentcache": {"output": "one two three"}, "stop": ["two"], "max_tokens": 50}
+    answer = (await post(client, CHAT, **asked)).json()
+    assert answer["choices"][0]["message"]["content"] == "one "
+    prompt, _, written = chat_used(answer["usage"])
+    assert written == prompt // GRID * GRID
+
+
 async def test_streams_say_it_as_the_whole_does(
     ours: openai.AsyncOpenAI, theirs: anthropic.AsyncAnthropic
 ) -> None:

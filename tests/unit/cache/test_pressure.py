@@ -16,11 +16,11 @@ from agentcache.types import (
     SWA,
     ComponentName,
     EventKind,
-    MissReason,
     ReleaseMode,
     TierName,
     Tokens,
 )
+from agentcache.why import Why
 from tests.unit.cache.world import DEVICE, HOME, OPEN, AccountingTier, World, refused, text
 
 # pressure
@@ -119,7 +119,7 @@ def test_stats_count_turns_misses_and_slots(world: World) -> None:
     turns = stats.turns
     assert (turns.turns, turns.hits, turns.prompt_tokens, turns.cached_tokens) == (2, 1, 57, 24)
     assert stats.hit_rate == 24 / 57
-    assert turns.misses == {(FULL, MissReason.NOT_CACHED): 2}
+    assert turns.misses == {(FULL, Why.NEVER_STORED): 2}
     assert (stats.sessions.open, stats.sessions.opened, stats.open_references) == (1, 1, 1)
     for use in stats.pools:
         assert use.free + use.cached + use.leased + use.in_flight == use.size

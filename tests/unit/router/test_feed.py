@@ -28,8 +28,9 @@ from agentcache.router.index import PrefixIndex
 from agentcache.types import Event, EventKind, TierName, full_spec
 from agentcache.wire import TagSigner, WorkerCard
 from agentcache.worker.kv_parts import PART_PAGES
-from agentcache.worker.kv_publisher import KvPublisher, Limits
+from agentcache.worker.kv_publisher import KvPublisher
 from agentcache.worker.kv_sockets import open_sockets
+from agentcache.worker.kv_telling import Limits
 from tests.fleets import PAGE, card_of
 
 QUICK = FeedRules(silence_s=0.05, replay_s=2.0)

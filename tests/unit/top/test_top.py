@@ -3,7 +3,10 @@
 import io
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +251,36 @@ def test_who_listens_and_never_answers_is_not_waited_for() -> None:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(CacheError, match="nobody answers"):
             fetching(url, "", timeout_s=0.05)(url, "/metrics")
+
+
+@contextmanager
+def recording() -> Iterator[tuple[str, list[str]]]:
+    """A server that sends everybody elsewhere, and what it was sent as keys."""
+    keys: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            keys.append(self.headers.get("authorization", ""))
+            self.send_response(302)
+            self.send_header("location", f"{self.path}/on")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", keys
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_key_goes_to_the_address_that_was_named_and_nobody_is_followed() -> None:
+    with recording() as (named, its), recording() as (other, others):
+        fetch = fetching(named, "a-key")
+        assert [fetch(named, "/metrics").status, fetch(other, "/metrics").status] == [302, 302]
+    assert (its, others) == (["Bearer a-key"], [""])

@@ -2,8 +2,9 @@
 
 from agentcache.engine.api import Admitted
 from agentcache.stats import CachedTokens
-from agentcache.types import SessionState
+from agentcache.types import FULL, MAMBA, SessionState
 from agentcache.web.reply import Json
+from agentcache.why import Finding, Why
 from agentcache.worker.answers import (
     ChatShape,
     Head,
@@ -12,7 +13,7 @@ from agentcache.worker.answers import (
     tier_details,
     usage,
 )
-from agentcache.worker.headers import why_not_deeper
+from agentcache.worker.headers import why_not_deeper, why_text
 from agentcache.worker.reading import NOTHING_CACHED, Outcome
 
 HEAD = Head("id", "tiny", 7, token_ids=False)
@@ -59,3 +60,9 @@ def test_a_hit_on_any_tier_is_a_hit() -> None:
     assert why_not_deeper(admitted(NOTHING_CACHED)) == "prompt too short"
     for cached in (CachedTokens(4, 0, 0), CachedTokens(0, 4, 0), CachedTokens(0, 0, 4)):
         assert why_not_deeper(admitted(cached)) == "full hit"
+
+
+def test_a_reason_names_the_component_and_the_token() -> None:
+    assert why_text(Finding(Why.NO_CHECKPOINT, MAMBA, 4096), 0) == "no_checkpoint MAMBA at 4096"
+    assert why_text(Finding(Why.PREFIX_CHANGED, FULL, 50, 50), 48) == "prefix_changed FULL at 50"
+    assert why_text(Finding(Why.REUSE_OFF), 0) == "reuse off"

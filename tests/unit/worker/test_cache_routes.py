@@ -4,7 +4,7 @@ import pytest
 
 from agentcache.config import TierSettings
 from agentcache.errors import CacheError, Kind
-from agentcache.stats import CacheStats, PoolUse, SessionCounts, TurnCounts
+from agentcache.stats import CacheStats, PoolUse, ReturnCounts, SessionCounts, TurnCounts
 from agentcache.tree.api import CoreConfig, Order, WritePolicy
 from agentcache.types import FULL, MAMBA, ComponentName, PoolName, TierName, full_spec, mamba_spec
 from agentcache.views import ExternalStatus
@@ -50,6 +50,7 @@ def stats(external: ExternalStatus = ABSENT, pools: tuple[PoolUse, ...] = POOLS)
         external=external,
         jobs_in_flight=2,
         prefetched_tokens=4,
+        returns=ReturnCounts(64, 3, 2, 1),
     )
 
 
@@ -80,6 +81,7 @@ def test_residency_is_told_by_tier_and_component_in_slots_tokens_and_bytes() -> 
     assert (state["slot_tokens"], state["cached_tokens"], state["cached_bytes"]) == (0, 0, 7000)
     assert said["cached_tokens"] == {"device": 64, "host": 32, "external": 4}
     assert (said["hit_rate"], said["jobs_in_flight"], said["prefetched_tokens"]) == (0.5, 2, 4)
+    assert said["promoted"] == {"tokens": 64, "on_time": 3, "late": 2, "unused": 1}
     policies = [said[name] for name in ("eviction_policy", "write_policy", "prefetch")]
     assert policies == ["ert", "write_back", "best_effort"]
 

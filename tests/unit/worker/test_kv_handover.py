@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentcache.types import Event, EventKind, TierName
-from agentcache.worker.kv_handover import PAGE_WEIGHT, Handover
+from agentcache.worker.kv_handover import PAGE_WEIGHT, Handover, weight
 
 PAGE_TOKENS = 8
 WEIGHT = PAGE_TOKENS + 2 * PAGE_WEIGHT
@@ -19,31 +19,31 @@ def page(number: int) -> Event:
 
 
 @pytest.fixture
-def handover() -> Iterator[Handover]:
-    made = Handover(limit=3 * WEIGHT)
+def handover() -> Iterator[Handover[Event]]:
+    made = Handover(3 * WEIGHT, weight)
     yield made
     made.close()
 
 
-def rings(handover: Handover) -> bool:
+def rings(handover: Handover[Event]) -> bool:
     return bool(select.select([handover.bell], [], [], 0)[0])
 
 
-def test_what_is_put_is_taken_in_order(handover: Handover) -> None:
+def test_what_is_put_is_taken_in_order(handover: Handover[Event]) -> None:
     for number in range(3):
         handover.put(page(number))
     assert handover.take() == ([page(0), page(1), page(2)], False)
     assert handover.take() == ([], False)
 
 
-def test_what_was_taken_makes_room(handover: Handover) -> None:
+def test_what_was_taken_makes_room(handover: Handover[Event]) -> None:
     for number in range(10):
         handover.put(page(number))
         assert handover.take() == ([page(number)], False)
     assert handover.dropped == 0
 
 
-def test_one_that_is_missing_costs_those_around_it(handover: Handover) -> None:
+def test_one_that_is_missing_costs_those_around_it(handover: Handover[Event]) -> None:
     for number in range(4):
         handover.put(page(number))
     handover.put(Event(EventKind.CLEARED, TierName.DEVICE))
@@ -53,7 +53,7 @@ def test_one_that_is_missing_costs_those_around_it(handover: Handover) -> None:
     assert handover.take() == ([page(9)], False)
 
 
-def test_the_bell_rings_until_somebody_looks(handover: Handover) -> None:
+def test_the_bell_rings_until_somebody_looks(handover: Handover[Event]) -> None:
     assert not rings(handover)
     assert not handover.waiting
     handover.put(page(1))
@@ -67,7 +67,7 @@ def test_the_bell_rings_until_somebody_looks(handover: Handover) -> None:
     assert rings(handover)
 
 
-def test_ringing_never_fails(handover: Handover) -> None:
+def test_ringing_never_fails(handover: Handover[Event]) -> None:
     for _ in range(100_000):
         handover.ring()
     handover.close()
@@ -75,7 +75,7 @@ def test_ringing_never_fails(handover: Handover) -> None:
     handover.put(page(1))
 
 
-def test_two_threads(handover: Handover) -> None:
+def test_two_threads(handover: Handover[Event]) -> None:
     """Each event once and in order up to a loss; after a loss only what came later."""
     last = 20_000
     writer = threading.Thread(target=lambda: deque(map(handover.put, map(page, range(last))), maxlen=0))

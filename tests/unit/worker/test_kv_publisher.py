@@ -12,14 +12,9 @@ from agentcache.config import Settings
 from agentcache.errors import CacheError, Kind
 from agentcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, topic_of
 from agentcache.types import Event, EventKind, TierName, full_spec
-from agentcache.worker.kv_publisher import (
-    KvEventCounts,
-    KvPublisher,
-    Limits,
-    NoPublisher,
-    open_publisher,
-)
+from agentcache.worker.kv_publisher import KvPublisher, NoPublisher, open_publisher
 from agentcache.worker.kv_sockets import open_sockets, replay_address
+from agentcache.worker.kv_telling import EventCounts, Limits
 from tests.subscribing import Message, Subscriber, subscribed
 
 AT_ONCE = Limits(gather_s=0)
@@ -211,7 +206,7 @@ def test_counts() -> None:
             subscriber.replay(5)
         snapshots, replays = publisher.counts().snapshots, publisher.counts().replays
         subscriber.replay(0)
-        assert publisher.counts() == KvEventCounts(2, 2, replays + 1, snapshots + 1, 0)
+        assert publisher.counts() == EventCounts(2, 2, replays + 1, snapshots + 1, 0)
 
 
 def test_what_waits_at_the_end_is_told() -> None:
@@ -277,7 +272,7 @@ def test_an_address_for_all_is_told_as_the_one_to_advertise() -> None:
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:99999999", "here", "tcp://no-such-interface:5557"])
 def test_an_address_that_cannot_be_had(address: str) -> None:
-    with pytest.raises(CacheError, match="kv_events is tcp://IP:PORT") as refused:
+    with pytest.raises(CacheError, match="an address for events is tcp://IP:PORT") as refused:
         open_sockets(Settings(kv_events=address))
     assert refused.value.kind is Kind.BAD_CONFIG
 
@@ -299,5 +294,5 @@ def test_without_anybody_who_wants_events_there_are_none() -> None:
     publisher.publish(page(1))
     publisher.start((full_spec(),), 2)
     publisher.close()
-    assert publisher.counts() == KvEventCounts()
+    assert publisher.counts() == EventCounts()
     assert (publisher.incarnation, publisher.events_url, publisher.replay_url) == ("life", "", "")

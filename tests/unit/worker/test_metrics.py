@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agentcache.engine.api import EngineLoad
 from agentcache.stats import CacheStats
 from agentcache.views import ExternalStatus
-from agentcache.worker.kv_publisher import KvEventCounts
+from agentcache.worker.kv_telling import EventCounts
 from agentcache.worker.metrics import Sample, WorkerMetrics
 from tests.unit.worker.test_cache_routes import ABSENT, UP, stats
 
@@ -34,6 +34,23 @@ def test_cached_tokens_and_slots_are_told_by_tier() -> None:
     assert figures["prefetched_tokens_total",] == 4
 
 
+def test_what_was_brought_before_it_was_asked_for_is_told_by_what_became_of_it() -> None:
+    figures = scraped(stats())
+    outcomes = [figures["promoted_sessions_total", outcome] for outcome in ("on_time", "late", "unused")]
+    assert (figures["promoted_tokens_total",], outcomes) == (64, [3, 2, 1])
+
+
+def test_what_others_call_it_is_told_too() -> None:
+    """The names of vLLM and SGLang; all in tokens of full attention, 4 to a page."""
+    figures = scraped(stats())
+    queries = [figures[f"{where}prefix_cache_queries_total",] for where in ("", "external_")]
+    hits = [figures[f"{where}prefix_cache_hits_total",] for where in ("", "external_")]
+    assert (queries, hits) == ([200, 136], [64, 36])
+    assert figures["kv_cache_usage_perc",] == pytest.approx(0.6)
+    assert (figures["hicache_host_used_tokens",], figures["hicache_host_total_tokens",]) == (240, 400)
+    assert (figures["session_held_tokens",], figures["evicted_tokens_total",]) == (8, 0)
+
+
 def test_the_external_store_is_counted() -> None:
     counted = replace(UP, stored=5, loaded=4, missed=3, refused=2, failed=1, used_bytes=9)
     figures = scraped(stats(counted))
@@ -56,7 +73,8 @@ def test_usage_is_that_of_the_device() -> None:
 
 
 def test_placement_events_are_counted() -> None:
-    counted = KvEventCounts(events=5, batches=4, replays=3, snapshots=2, dropped=1)
-    text = WorkerMetrics().render(Sample(stats(), IDLE, 4, counted)).decode()
+    counted = EventCounts(events=5, batches=4, replays=3, snapshots=2, dropped=1)
+    text = WorkerMetrics().render(Sample(stats(), IDLE, 4, counted, replace(counted, events=6))).decode()
     for name, figure in (("published", 5), ("batches", 4), ("replays", 3), ("snapshots", 2), ("dropped", 1)):
         assert f"agentcache_kv_events_{name}_total {figure}.0" in text
+    assert "agentcache_session_events_published_total 6.0" in text

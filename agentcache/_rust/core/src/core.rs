@@ -13,11 +13,12 @@ use crate::insert;
 use crate::jobs::{JobTable, demand_region, device_end};
 use crate::leases::LeaseTable;
 use crate::markers::MarkerBook;
+use crate::outline::outline;
 use crate::rooms::HostRoom;
 use crate::trie::Trie;
 use crate::values::{
-    Boundary, Committed, Evicted, Inserted, Key, Locked, MatchResult, NamespaceId, Offer, PageHash, Piece,
-    Planned, ReleaseMode, Released, Snapshot, Stats, Tier, Turn, Wait,
+    Boundary, Committed, Evicted, Inserted, Key, Locked, MatchResult, NamespaceId, Offer, Outline, PageHash,
+    Piece, Planned, ReleaseMode, Released, Snapshot, Stats, Tier, Turn, Wait,
 };
 use crate::views;
 
@@ -118,6 +119,7 @@ impl TreeCore {
         want: i64,
         room: &[i64],
         now_ns: i64,
+        before: Option<Wait>,
     ) -> Result<Evicted> {
         self.trie.known(component)?;
         if !self.trie.config.tiers().contains(&tier) || want <= 0 {
@@ -125,7 +127,7 @@ impl TreeCore {
         }
         self.trie.tick += 1;
         let mut changes = Changes::default();
-        let asked = Asked { component, tier, want, now_ns };
+        let asked = Asked { component, tier, want, now_ns, before };
         let (freed, moving) = Eviction::new(&mut self.trie, &mut self.jobs, &mut changes, asked, room).run();
         self.close_call(&mut changes);
         let effects = changes.effects(self.trie.config.emit_events, self.trie.config.tiers());
@@ -260,6 +262,11 @@ impl TreeCore {
         }
     }
 
+    #[must_use]
+    pub fn outline(&self, limit: usize) -> Outline {
+        outline(&self.trie, &self.markers, limit)
+    }
+
     /// Verify every invariant of design §4.2 against a recomputation; the error names the first broken one.
     pub fn check(&mut self) -> std::result::Result<(), String> {
         check::check(&mut self.trie, &self.leases, &self.jobs, &mut self.markers)
@@ -364,7 +371,7 @@ mod tests {
         let namespace = core.namespace([7; 32]);
         let offer = plain(&tokens);
         core.insert(Key { tokens: &tokens, namespace }, &offer, 1).expect("it fits");
-        let evicted = core.evict(FULL, Tier::Device, 30, &[40], 2).expect("there is room");
+        let evicted = core.evict(FULL, Tier::Device, 30, &[40], 2, None).expect("there is room");
         assert_eq!((evicted.moving, core.trie.arena.ids().count()), (30, 2));
         core.check().expect("the tree is whole");
     }

@@ -8,7 +8,7 @@ use crate::changes::Changes;
 use crate::jobs::{JobTable, Place, Terms};
 use crate::rooms::{Guest, HostRoom, cascaded};
 use crate::trie::Trie;
-use crate::values::Tier;
+use crate::values::{Tier, Wait};
 
 const DEVICE: Tier = Tier::Device;
 const HOST: Tier = Tier::Host;
@@ -23,6 +23,8 @@ pub struct Asked {
     pub tier: Tier,
     pub want: i64,
     pub now_ns: i64,
+    /// For whom: nothing goes that is not expected later than a session that waits so.
+    pub before: Option<Wait>,
 }
 
 /// Takes the lowest ranked piece until enough is gained, then the tails that nothing can reach any more.
@@ -68,9 +70,12 @@ impl<'a> Eviction<'a> {
 
     /// Evict; answers the slots of the component that are freed, and those moving.
     pub fn run(mut self) -> (i64, i64) {
-        let Asked { component, tier, want, now_ns } = self.asked;
+        let Asked { component, tier, want, now_ns, before } = self.asked;
         while self.gained() < want {
             let Some(victim) = self.trie.best(component, tier, now_ns) else { break };
+            if before.is_some_and(|wait| !self.trie.expected_after(wait, victim, component)) {
+                break;
+            }
             self.take(victim);
             let mut leaving = std::mem::take(&mut self.leaving);
             let terms = Terms { leaving: true, keep_unlanded: false };

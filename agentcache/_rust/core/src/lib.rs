@@ -24,6 +24,7 @@ mod leases;
 mod markers;
 mod matching;
 mod offers;
+mod outline;
 mod paths;
 mod pieces;
 mod ranking;

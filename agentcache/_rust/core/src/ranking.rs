@@ -206,12 +206,16 @@ impl Trie {
             let noted = if cell.noted_ns == 0 { cell.used_ns } else { cell.noted_ns };
             return first_queued(cell).unwrap_or((KEYED, noted));
         }
-        match self.waits[cell.whose as usize] {
-            None => (KEYED, cell.used_ns),
-            Some(Wait::Running { since_ns }) => (KEYED, since_ns),
-            Some(Wait::Pending { seq, eta_ns }) => queued(seq, eta_ns),
-            Some(Wait::Idle { key_ns, hint_ns: None, .. }) => (KEYED, key_ns),
-            Some(Wait::Idle { since_ns, hint_ns: Some(hint), .. }) => {
+        self.waits[cell.whose as usize].map_or((KEYED, cell.used_ns), |wait| self.alone(wait))
+    }
+
+    /// The piece of one session goes by what that session is doing.
+    fn alone(&self, wait: Wait) -> (u8, i64) {
+        match wait {
+            Wait::Running { since_ns } => (KEYED, since_ns),
+            Wait::Pending { seq, eta_ns } => queued(seq, eta_ns),
+            Wait::Idle { key_ns, hint_ns: None, .. } => (KEYED, key_ns),
+            Wait::Idle { since_ns, hint_ns: Some(hint), .. } => {
                 if self.ranked_ns < falls_due(since_ns, hint) {
                     (AHEAD, !since_ns.saturating_add(hint))
                 } else {
@@ -313,6 +317,17 @@ impl Trie {
     pub fn goes_before(&self, one: NodeId, (other, end): (NodeId, u32), component: usize) -> bool {
         let rank = |id: NodeId| self.rank(id, component).1;
         self.ahead_of((one, self.end(one), rank(one)), (other, end, rank(other)))
+    }
+
+    /// Whether a piece goes before all that a session which waits so has for itself: it is expected back later. Orders
+    /// that know no waits say so of what no session references.
+    pub fn expected_after(&self, wait: Wait, id: NodeId, component: usize) -> bool {
+        if self.config.order != Order::Ert {
+            return self.arena.cell(id, component).live == 0;
+        }
+        let (class, first) = self.alone(wait);
+        let promised = Rank { group: u32::from(class), first, second: 0 };
+        urgency(self.rank(id, component).1, self.ranked_ns) < urgency(promised, self.ranked_ns)
     }
 
     fn ahead_of(&self, one: Standing, other: Standing) -> bool {

@@ -211,6 +211,28 @@ pub struct PageView {
     pub references: Vec<(usize, i64)>,
 }
 
+/// A path without forks; `resident` counts pages, of states their number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    pub parent: i64,
+    pub start: u32,
+    pub end: u32,
+    pub namespace: PageHash,
+    pub resident: Vec<(usize, Tier, u32)>,
+    pub referenced: u32,
+    pub running: u32,
+    pub reusable: u32,
+    pub markers: u32,
+    pub used_ns: i64,
+}
+
+/// The branches that were used last, each behind its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outline {
+    pub branches: Vec<Branch>,
+    pub more: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkerView {
     pub session: String,

@@ -84,6 +84,10 @@ records! {
     page: "views" PageView(path, namespace, slots, locks, references);
     marker: "views" MarkerView(session, generation, frontier, alternate, start_seq, finish_seq, left);
     snapshot: "views" Snapshot(pages, markers, leases, jobs, epoch);
+    branch: "views" Branch(
+        parent, start, end, namespace, resident, referenced, running, reusable, markers, used_ns
+    );
+    outline: "views" Outline(branches, more);
     count: "views" PoolCount(pool, cached, protected, referenced);
     stats: "views" CoreStats(pools, pages, leases, jobs, sessions, markers);
 }

@@ -127,6 +127,7 @@ impl TreeCore {
         })
     }
 
+    #[pyo3(signature = (component, tier, want, room, now_ns, before=None))]
     fn evict<'py>(
         &self,
         component: Object<'_, 'py>,
@@ -134,10 +135,12 @@ impl TreeCore {
         want: Object,
         room: Object,
         now_ns: Object,
+        before: Option<Object>,
     ) -> Built<'py> {
         let evicted = self.run(component.py(), |tree, reader| {
             let (room, component) = (reader.room(room)?, reader.component(component));
-            Ok(tree.core.evict(component, reader.tier(tier), whole(want)?, &room, kept(now_ns)?)?)
+            let before = before.map(|wait| reader.wait(wait)).transpose()?;
+            Ok(tree.core.evict(component, reader.tier(tier), whole(want)?, &room, kept(now_ns)?, before)?)
         })?;
         self.build(component.py()).evicted(evicted)
     }
@@ -225,6 +228,12 @@ impl TreeCore {
     fn snapshot<'py>(&self, py: Python<'py>) -> Built<'py> {
         let snapshot = self.run(py, |tree, _| Ok(tree.core.snapshot()))?;
         self.build(py).snapshot(snapshot)
+    }
+
+    fn outline<'py>(&self, limit: Object<'_, 'py>) -> Built<'py> {
+        let outline = self
+            .run(limit.py(), |tree, _| Ok(tree.core.outline(usize::try_from(whole(limit)?).unwrap_or(0))))?;
+        self.build(limit.py()).outline(outline)
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {

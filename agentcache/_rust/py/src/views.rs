@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use agentcache_core::{MarkerView, PageView, PoolCount, Snapshot, Stats};
+use agentcache_core::{Branch, MarkerView, Outline, PageView, PoolCount, Snapshot, Stats};
+use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::building::{Builder, Built};
@@ -18,10 +19,6 @@ impl<'py> Builder<'_, 'py> {
 
     fn page(&self, page: PageView) -> Built<'py> {
         let path = self.tuple(page.path, |token| Ok(self.int(token)))?;
-        let namespace = page.namespace.iter().fold(String::with_capacity(64), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("a text takes any");
-            text
-        });
         let slots = self.tuple(page.slots, |(component, tier, slot)| {
             let name = self.names.known(self.py, component);
             Ok(PyTuple::new(self.py, [name, self.tier(tier), self.int(slot)])?.into_any())
@@ -31,8 +28,41 @@ impl<'py> Builder<'_, 'py> {
             Ok(PyTuple::new(self.py, [name, self.int(count)])?.into_any())
         };
         let (locks, references) = (self.tuple(page.locks, counts)?, self.tuple(page.references, counts)?);
-        let namespace = PyString::new(self.py, &namespace).into_any();
+        let namespace = self.hexadecimal(&page.namespace);
         self.records().page.build(self.py, [path, namespace, slots, locks, references])
+    }
+
+    fn hexadecimal(&self, bytes: &[u8]) -> Bound<'py, PyAny> {
+        let text = bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("a text takes any");
+            text
+        });
+        PyString::new(self.py, &text).into_any()
+    }
+
+    pub fn outline(&self, outline: Outline) -> Built<'py> {
+        let branches = self.tuple(outline.branches, |branch| self.branch(branch))?;
+        self.records().outline.build(self.py, [branches, self.flag(outline.more)])
+    }
+
+    fn branch(&self, branch: Branch) -> Built<'py> {
+        let resident = self.tuple(branch.resident, |(component, tier, count)| {
+            let name = self.names.known(self.py, component);
+            Ok(PyTuple::new(self.py, [name, self.tier(tier), self.int(count)])?.into_any())
+        })?;
+        let fields = [
+            self.int(branch.parent),
+            self.int(branch.start),
+            self.int(branch.end),
+            self.hexadecimal(&branch.namespace),
+            resident,
+            self.int(branch.referenced),
+            self.int(branch.running),
+            self.int(branch.reusable),
+            self.int(branch.markers),
+            self.int(branch.used_ns),
+        ];
+        self.records().branch.build(self.py, fields)
     }
 
     fn marker(&self, marker: &MarkerView) -> Built<'py> {

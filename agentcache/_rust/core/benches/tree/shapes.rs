@@ -93,7 +93,7 @@ pub fn evictions(rows: &mut Rows, components: &str, leaves: usize, referenced: b
     for (want, calls) in [(1, 1_000), (1_000, 5)] {
         let nanos = (0..calls).map(|_| {
             let (room, now) = (vec![0; component + 1], world.now());
-            let (answer, took) = timed(|| world.core.evict(component, Tier::Device, want, &room, now));
+            let (answer, took) = timed(|| world.core.evict(component, Tier::Device, want, &room, now, None));
             assert!(answer.expect("a component").freed >= want);
             took
         });

@@ -68,7 +68,7 @@ impl Player {
             "evict" => {
                 let (component, room) = (self.component(&words["component"]), self.room(words));
                 let at = tier(words, "tier");
-                let answer = self.core.evict(component, at, number(words, "want"), &room, now)?;
+                let answer = self.core.evict(component, at, number(words, "want"), &room, now, None)?;
                 self.called_jobs(&call.name, &answer.effects);
                 Ok(self.wording.evicted(&answer))
             }

@@ -244,7 +244,7 @@ impl World {
         let component = choices.below(self.core.config().rules.len());
         let (tier, want) = (choices.one(&TREE_TIERS), i64::from(choices.one(&[1, 1, 2, 5, 60])));
         let room = self.stock.room(choices);
-        let answer = self.core.evict(component, tier, want, &room, self.now)?;
+        let answer = self.core.evict(component, tier, want, &room, self.now, None)?;
         assert_eq!(answer.short, (want - answer.freed - answer.moving).max(0));
         self.apply(&answer.effects);
         Ok(())
