@@ -28,6 +28,8 @@ def test_what_others_have_stored_meanwhile_did_not_lack_room() -> None:
     world.turn(text(1, 16), "third")
     world.finish(turn)
     assert found(world, "s") == Finding(Why.NO_ROOM, at=16)
+    world.turn(text(3, 64), "fourth")
+    assert found(world, "s") == Finding(Why.EVICTED)
 
 
 def test_what_could_not_come_up_from_the_host_is_there_still() -> None:

@@ -94,6 +94,11 @@ def test_an_end_ends_a_pause_without_a_word(world: World, heard: Heard) -> None:
     world.open()
     world.request()
     assert heard.told == [(OPENED, "s", 1), (PAUSED, "s", 1), (CLOSED, "s", 1), (OPENED, "s", 2)]
+    world.open("t", ttl_s=30.0)
+    world.registry.note("t", None, Paused("tests"), world.now)
+    world.now_s += 100
+    world.request("t")
+    assert heard.told == [(OPENED, "t", 1), (PAUSED, "t", 1), (EXPIRED, "t", 1), (OPENED, "t", 2)]
 
 
 def test_what_a_router_orders_is_told_too(world: World, heard: Heard) -> None:
