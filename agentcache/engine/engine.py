@@ -2,8 +2,8 @@
 
 One step does, in this order: what has arrived from other tiers is taken in, what sessions will read that are about to
 return is sent for, unless a request waits for anything, requests that wait are admitted one at a time (so that each
-finds what the one before it published), up to `prefill_tokens` of prompts are computed chunk by chunk, then every running
-request gets one token. A request whose prefix is still on its way holds up nobody's token.
+finds what the one before it published), up to `prefill_tokens` of prompts are computed chunk by chunk, then every
+running request gets one token. A request whose prefix is still on its way holds up nobody's token.
 Slots for what a prompt publishes are reserved before it starts; nothing that runs ever waits for slots, so everything
 ends, and the head of the queue gets its turn.
 """
