@@ -82,7 +82,7 @@ class ProxyEndpoint:
         fields = parse_object(body)
         identity, retention = Identity(), NOTHING_ASKED
         if self._route.turn:
-            identity, retention = self._wishes.read(identify(read, fields), fields, tenant)
+            identity, retention = self._wishes.read(identify(read, fields), fields, body, tenant)
         facts.session, facts.source = identity.session, identity.source
         return Request(
             route=self._route,

@@ -11,6 +11,7 @@ from agentcache.web.fields import Fields
 from agentcache.web.retention import (
     NO_SESSION,
     NOTHING_ASKED,
+    WORDS,
     Leases,
     Outcome,
     Retention,
@@ -26,11 +27,15 @@ class Wishes:
 
     leases: Leases
 
-    def read(self, identity: Identity, fields: Fields, tenant: Tenant) -> tuple[Identity, Retention]:
-        """The identity with the lease that its session gets, and what was asked for.
+    def read(
+        self, identity: Identity, fields: Fields, body: bytes, tenant: Tenant
+    ) -> tuple[Identity, Retention]:
+        """The identity with the lease that its session gets, and what was asked for in a body.
 
         What makes no sense is left to whoever serves the request: other servers than ours may know more words.
         """
+        if not any(word in body for word in WORDS):
+            return identity, NOTHING_ASKED
         try:
             asked = read_retention(fields, tenant.kv_hints)
         except CacheError:

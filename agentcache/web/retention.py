@@ -23,6 +23,8 @@ OPTIONS: Final = "prompt_cache_options"
 CACHE_CONTROL: Final = "cache_control"
 BREAKPOINT: Final = "prompt_cache_breakpoint"
 MARKS: Final = (CACHE_CONTROL, BREAKPOINT)
+WORDS: Final = (b"prompt_cache_", CACHE_CONTROL.encode(), KV_HINTS.encode())
+"""A body without any of these asks for nothing."""
 USUAL: Final = 0.0
 """Of a lease that is asked for: the server's own."""
 NO_SESSION: Final = "no session"
@@ -183,9 +185,24 @@ def _marks_in(members: object, place: str, depth: int) -> Iterator[Found]:
     if not isinstance(members, list):
         return
     for number, member in enumerate(members):
-        if isinstance(member, dict):
+        if isinstance(member, dict) and _is_marked(member, depth):
             for name, at, value in _marks_on(member, "", depth):
                 yield name, f"{place}[{number}]{'.' if at else ''}{at}", value
+
+
+def _is_marked(member: Mapping[str, object], depth: int) -> bool:
+    """Whether it is worth a closer look; of long histories little is."""
+    if CACHE_CONTROL in member or BREAKPOINT in member:
+        return True
+    inside = [member[name] for name in _INSIDE if name in member] if depth else ()
+    for inner in inside:
+        if isinstance(inner, dict) and _is_marked(inner, depth - 1):
+            return True
+        if isinstance(inner, list):
+            for one in inner:
+                if isinstance(one, dict) and _is_marked(one, depth - 1):
+                    return True
+    return False
 
 
 def _marks_on(member: Mapping[str, object], place: str, depth: int) -> Iterator[Found]:

@@ -6,9 +6,15 @@ import pytest
 
 from agentcache.errors import CacheError, Kind
 from agentcache.web.fields import Fields
+from agentcache.web.kv_hints import KV_HINTS
 from agentcache.web.retention import (
+    BREAKPOINT,
+    CACHE_CONTROL,
     NO_SESSION,
+    OPTIONS,
+    RETENTION,
     USUAL,
+    WORDS,
     Leases,
     Outcome,
     Retention,
@@ -113,6 +119,11 @@ def test_marks_are_found_wherever_an_api_has_them_and_nowhere_else(
     body: dict[str, Any], marked: tuple[str, ...]
 ) -> None:
     assert read(**body).marked == marked
+
+
+def test_a_body_that_asks_for_something_has_one_of_the_words() -> None:
+    for name in (RETENTION, OPTIONS, CACHE_CONTROL, BREAKPOINT, KV_HINTS):
+        assert any(word in name.encode() for word in WORDS), name
 
 
 def test_a_mark_of_what_a_message_holds_is_the_messages() -> None:
