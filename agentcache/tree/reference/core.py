@@ -120,7 +120,7 @@ class ReferenceCore:
         changes = Changes()
         eviction = Eviction(self._trie, self._jobs, component, (tier, room_of(room)), changes)
         freed, moving = eviction.run(want, before)
-        self._close_call(changes)
+        _close_call(self._trie, self._markers, changes)
         effects = changes.effects(self._config)
         return Evicted(freed, moving, max(0, want - freed - moving), effects)
 
@@ -148,7 +148,7 @@ class ReferenceCore:
             self._markers.advance(now_ns)
             free = HostRoom(self._trie, room_of(room), changes)
             job = plan_fitting(self._trie, self._jobs, node, free, changes)
-        self._close_call(changes)
+        _close_call(self._trie, self._markers, changes)
         return Planned(job, None, changes.effects(self._config))
 
     def plan_load(self, boundary: Boundary, source: TierName, target: TierName, now_ns: int) -> Planned:
@@ -172,7 +172,7 @@ class ReferenceCore:
         self._trie.begin(now_ns)
         changes = Changes()
         settled = self._jobs.commit(job, landed, changes)
-        self._close_call(changes)
+        _close_call(self._trie, self._markers, changes)
         return Committed(settled.landed, settled.dropped, changes.effects(self._config))
 
     # -- Sessions
@@ -207,7 +207,7 @@ class ReferenceCore:
             drop_released(self._trie, gone, changes)
         elif mode is ReleaseMode.DEMOTE:
             demote_released(self._trie, self._jobs, gone, changes)
-        self._close_call(changes)
+        _close_call(self._trie, self._markers, changes)
         return Released(mode, held, len(ending), changes.effects(self._config))
 
     def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
@@ -247,13 +247,12 @@ class ReferenceCore:
                 self._trie.remove(node, changes)
         if namespace is None:
             changes.cleared(self._config.tiers)
-        self._close_call(changes)
+        _close_call(self._trie, self._markers, changes)
         effects = changes.effects(self._config)
         return Released(ReleaseMode.DROP, held, markers - self._markers.size, effects)
 
-    # -- inside
 
-    def _close_call(self, changes: Changes) -> None:
-        """End a call that may have dropped data: stale boundaries, markers that no longer vote."""
-        self._trie.epoch += changes.dropped
-        self._markers.repair(changes.disturbed)
+def _close_call(trie: PageTrie, markers: MarkerBook, changes: Changes) -> None:
+    """End a call that may have dropped data: stale boundaries, markers that no longer vote."""
+    trie.epoch += changes.dropped
+    markers.repair(changes.disturbed)

@@ -57,10 +57,6 @@ class MarkerBook:
                     marker.left_for != NOT_LEFT,
                 )
 
-    def frontiers(self) -> Iterator[Node]:
-        """Where the markers end."""
-        return (marker.frontier for markers in self._markers.values() for marker in markers)
-
     # -- registering and releasing
 
     def register(

@@ -18,7 +18,9 @@ Turn = tuple[int, int, str, tuple[int, ...]]
 
 def outline(trie: PageTrie, markers: MarkerBook, limit: int) -> Outline:
     """`Inspect.outline` of the contract. A page was used whenever one below it was, so parents come first."""
-    endings = Counter(markers.frontiers())
+    endings = Counter(
+        marker.frontier for session in markers.sessions() for marker in markers.markers(session)
+    )
     waiting: list[tuple[Turn, int, Node]] = []
     branches: list[Branch] = []
     _push(waiting, trie.origin, -1)
