@@ -194,14 +194,10 @@ def _is_marked(member: Mapping[str, object], depth: int) -> bool:
     """Whether it is worth a closer look; of long histories little is."""
     if CACHE_CONTROL in member or BREAKPOINT in member:
         return True
-    inside = [member[name] for name in _INSIDE if name in member] if depth else ()
-    for inner in inside:
-        if isinstance(inner, dict) and _is_marked(inner, depth - 1):
-            return True
-        if isinstance(inner, list):
-            for one in inner:
-                if isinstance(one, dict) and _is_marked(one, depth - 1):
-                    return True
+    for inner in [member[name] for name in _INSIDE if name in member] if depth else ():
+        for one in inner if isinstance(inner, list) else [inner]:
+            if isinstance(one, dict) and _is_marked(one, depth - 1):
+                return True
     return False
 
 
