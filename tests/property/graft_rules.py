@@ -71,7 +71,8 @@ class Grafts(Transfers):
         lacking = Counter(copy[2] for copy in own if copy[3] is DEVICE and (*copy[:3], HOST) not in own)
         pieces = planned.job.pieces if planned.job else ()
         named = Counter({name: 0 for name in room})
-        named.update({piece.component: len(piece.slots) for piece in pieces})
+        for piece in pieces:  # of a component several: what lies between them is on the host
+            named[piece.component] += len(piece.slots)
         freed = Counter(name for _, _, name, _ in gone)
         for name, free in room.items():
             assert named[name] <= free + freed[name], f"{name}: more is named than fits"
