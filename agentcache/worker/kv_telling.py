@@ -5,6 +5,7 @@ another thread ──► handover ──► batch ──► journal ──► PU
 """
 
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -49,7 +50,7 @@ class Limits:
     journal_bytes: int = 32 * 2**20
 
 
-class Telling(Generic[T]):
+class Telling(ABC, Generic[T]):
     """A thread over bound sockets. What differs between publishers is how a batch is made of what was handed over.
 
     Implementer  `_begin`, `_tell_waiting` and `_snapshot`, all on this thread
@@ -88,17 +89,17 @@ class Telling(Generic[T]):
         batches, dropped = self._journal.next_seq, self._handover.dropped
         return EventCounts(self._counted, batches, replays.asked, replays.snapshots, dropped)
 
+    @abstractmethod
     def _begin(self) -> None:
         """Tell the first batch of an incarnation: there is one always."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _tell_waiting(self) -> None:
         """Tell all that waits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _snapshot(self, most: int) -> tuple[bytes, ...]:
         """The payloads of `most` messages at most, for who asks for what is not in the journal any more."""
-        raise NotImplementedError
 
     def _run(self) -> None:
         try:
