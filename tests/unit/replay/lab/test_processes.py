@@ -13,7 +13,8 @@ import pytest
 
 ENDED_WITHIN_MS = 30_000
 LONG = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background has it ignored
 from agentcache.replay.ending import terminated_as_interrupted
 from agentcache.replay.lab.cells import Cell, Policy
 from agentcache.replay.lab.table import Plan, run_table
