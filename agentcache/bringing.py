@@ -5,7 +5,7 @@
     (or device)
 
 What makes room is expected later than the session whose path it is: the core's order says so. What has landed is kept
-by nobody, and ranks as anything else.
+by nobody, and ranks as all that its session wants back.
 """
 
 from dataclasses import dataclass, field
@@ -13,9 +13,10 @@ from enum import StrEnum
 from typing import Final
 
 from agentcache.executor import MovingParts
+from agentcache.inheritance import BEFORE_EVERY_TURN, deepest
 from agentcache.keys import Key, PathNames
 from agentcache.prefetch import Prefetcher
-from agentcache.types import Lease, MatchResult, TierName, Wait
+from agentcache.types import FULL, Lease, MatchResult, ReleaseMode, SessionId, TierName, Turn, Wait
 from agentcache.waits import Throughput
 
 STRETCH_TOKENS: Final = 8192
@@ -120,6 +121,21 @@ class Bringer:
         if one.stage is Stage.LOADING:
             self._load(one, pressed)
 
+    def reference(self, one: Bring, session: SessionId, generation: int) -> None:
+        """The session references what it has again, where its marker moved up, or went, when that had left.
+
+        With several markers it keeps those: this is no turn, and does not say on which branch the session goes on.
+        """
+        now = self._clock.now_ns()
+        kept = self._core.release(session, generation, ReleaseMode.PREVIEW, now)
+        at = sum(held.tokens for held in kept.held if (held.component, held.tier) == (FULL, TierName.DEVICE))
+        frontier = deepest(self._core, one.path, len(one.path))
+        if not frontier or kept.markers > 1 or at >= one.there:
+            return
+        ends = Turn(frontier, deepest(self._core, one.path, at), BEFORE_EVERY_TURN, BEFORE_EVERY_TURN)
+        self._executor.apply(self._core.reference(session, generation, ends, now).effects)
+        self._core.expect(session, one.wait, now)
+
     def end(self, one: Bring) -> None:
         """Let go of it, wherever it is. A copy that runs may land."""
         one.stage = Stage.RESTING
@@ -131,8 +147,8 @@ class Bringer:
             self._end_load(one)
 
     def _end_asking(self, one: Bring) -> None:
-        start, end = self._prefetcher.leave(one.number)
-        one.number = 0
+        number, one.number = one.number, 0
+        start, end = self._prefetcher.leave(number)
         if end > start:
             self._rates.far.learn(end - start, one.began_ns, self._clock.now_ns())
             self._count(one)
@@ -170,9 +186,9 @@ class Bringer:
     def _end_load(self, one: Bring) -> int:
         """A load has ended, or is not waited for any more: nothing is kept for it. Answers what it gave."""
         assert one.lease, "a load comes with the lease of what is on the device"
+        lease, one.job, one.lease = one.lease, 0, None
         now = self._clock.now_ns()
-        self._core.unlock(one.lease, None, now)
-        one.job, one.lease = 0, None
+        self._core.unlock(lease, None, now)
         gained = self._count(one)
         if gained:
             self._rates.near.learn(gained, one.began_ns, now)

@@ -27,6 +27,10 @@ class Paths:
         """Whether a turn of the session has registered since it was opened."""
         return session in self._generations
 
+    def generation(self, session: SessionId) -> int:
+        """In which the last turn of the session has registered since it was opened; 0: none has."""
+        return self._generations.get(session, 0)
+
     def put(self, session: SessionId, generation: int, path: Key, frontier: int) -> None:
         """A turn of the session has registered up to `frontier` tokens of `path`."""
         self._forget(session)

@@ -202,6 +202,7 @@ class Prefetcher:
             if self._advance(one):
                 continue
             if not one.before:
+                self._send_away()
                 return  # short of room: nobody overtakes
             one.stage = Stage.OVER
 
@@ -215,6 +216,11 @@ class Prefetcher:
             log.exception("prefetch.failed", ticket=one.number)
             one.stage = Stage.OVER
             return True
+
+    def _send_away(self) -> None:
+        """Who is away has nothing kept any longer: a request waits for that room."""
+        for number in [one.number for one in self._queued.values() if one.before]:
+            self.leave(number)
 
     def stop(self) -> None:
         """End every prefetch; the requests go on with what they have."""

@@ -30,7 +30,8 @@ CAUTION: Final = 1.5
 MOST_AT_ONCE: Final = 2
 LOOKS_A_STEP: Final = 4
 MOST_LOOKS: Final = 6
-"""How often one wait is looked at: what is there may leave again, and room may come free."""
+"""How often one wait is looked at, and once more for each word of it: what is there may leave again, and room may come
+free."""
 TRIED_ANYWAY: Final = 8
 """One in so many is brought although that seems to take too long: it may be otherwise by now."""
 
@@ -78,8 +79,11 @@ class Returning:
             self._end(session, self._awaited.get(session, NOWHERE))
             return
         one = self._account(session, wait)
+        if one is NOWHERE:
+            return
         one.bring.wait, one.due_ns = wait, min(due_ns, now) if soon else due_ns
-        if one is not NOWHERE and session not in self._moving:
+        one.looks = min(one.looks, MOST_LOOKS - 1)
+        if session not in self._moving:
             tokens = len(one.bring.path)
             self._look_at(session, one, one.due_ns - self._lead_ns(tokens, tokens))
 
@@ -198,6 +202,8 @@ class Returning:
         before = one.bring.brought
         try:
             self._bringer.advance(one.bring, pressed)
+            if one.bring.brought > before:
+                self._bringer.reference(one.bring, session, self._paths.generation(session))
         except Exception:
             log.exception("return.failed")
             self._end(session, one)

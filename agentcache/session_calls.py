@@ -216,11 +216,13 @@ class SessionCalls:
         self.returning.expect(session, wait, self._sessions.shown.due_ns(session), at_once)
 
     def _release(self, session: SessionId, through_generation: int, mode: ReleaseMode) -> Released:
-        released = self._core.release(session, through_generation, mode, self._clock.now_ns())
-        self._executor.apply(released.effects)
         if mode is not ReleaseMode.PREVIEW:  # which changes nothing
             self.paths.release(session, through_generation)
-            self.returning.forget(session)
             self._inheritance.release(session, through_generation)
+            if not self.paths.has(session):
+                self.returning.forget(session)  # before its data goes, or what is on its way would keep them
+        released = self._core.release(session, through_generation, mode, self._clock.now_ns())
+        self._executor.apply(released.effects)
+        if mode is not ReleaseMode.PREVIEW:
             self._executor.settle()
         return released
