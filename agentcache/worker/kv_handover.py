@@ -23,18 +23,22 @@ class Handover(Generic[T]):
         self._limit = limit
         self._weigh = weigh
         self._queue: deque[T] = deque()
-        self._put = self._taken = 0  # one writer each
+        self._put = self._taken = self._refused = self._discarded = 0  # one writer each
         self._rung = False
         self._ringing, self.bell = _bell()
         self._overflown = False
-        self.dropped = 0
+
+    @property
+    def dropped(self) -> int:
+        """Events that will never be told: refused on arrival, or discarded with what was missing."""
+        return self._refused + self._discarded
 
     def put(self, event: T) -> None:
         """One thread only. Never waits, never raises."""
         weight = self._weigh(event)
         held = self._put - self._taken
         if self._overflown or (held and held + weight > self._limit):
-            self.dropped += 1
+            self._refused += 1
             self._overflown = True
         else:
             self._put += weight
@@ -62,7 +66,7 @@ class Handover(Generic[T]):
         self._taken += sum(map(self._weigh, taken))
         if not lost:
             return taken, False
-        self.dropped += len(taken)
+        self._discarded += len(taken)
         self._overflown = False
         return [], True
 

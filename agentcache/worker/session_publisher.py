@@ -1,7 +1,7 @@
 """Session events out of the worker, on sockets of their own; a reader that is slow, or dead, holds nobody up."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -22,6 +22,8 @@ from agentcache.worker.kv_sockets import EventSockets, open_sockets, publishes
 from agentcache.worker.kv_telling import NO_COUNTS, EventCounts, Limits, Telling
 
 log = structlog.get_logger(__name__)
+MOST_TOLD: Final = 1_000
+"""Events of one message: the close of a large tree must not be larger than the journal."""
 SYSTEM_CLOCK = SystemClock()
 DEFAULT_LIMITS = Limits(queue=100_000, journal_bytes=8 * 2**20)
 
@@ -117,10 +119,11 @@ class ToldSessions(Telling[SessionEvent]):
         events, lost = self._handover.take()
         if lost:
             log.error("session_events.overflow", dropped=self._handover.dropped)
-            count, self._lost = self._handover.dropped - self._lost, self._handover.dropped
-            self._tell([SessionEventsLost(count)])
-        if events:
-            self._tell([told(event, self._routed) for event in events])
+            before, self._lost = self._lost, self._handover.dropped
+            self._tell([SessionEventsLost(self._lost - before)])
+        for first in range(0, len(events), MOST_TOLD):
+            some = events[first : first + MOST_TOLD]
+            self._tell([told(event, self._routed) for event in some])
 
     def _tell(self, said: list[SessionTold]) -> None:
         self._send(encode_sessions(SessionBatch(self._now_s(), said)), len(said))

@@ -28,11 +28,16 @@ from agentcache.session_feed import (
     decode_sessions,
     session_topic,
 )
-from agentcache.types import FULL, SessionId
+from agentcache.types import FULL, SessionId, TierName
 from agentcache.wire import TagSigner
 from agentcache.worker.kv_sockets import open_sockets
 from agentcache.worker.kv_telling import Limits
-from agentcache.worker.session_publisher import NoSessionPublisher, ToldSessions, open_session_publisher
+from agentcache.worker.session_publisher import (
+    MOST_TOLD,
+    NoSessionPublisher,
+    ToldSessions,
+    open_session_publisher,
+)
 
 AT_ONCE = Limits(gather_s=0)
 ANYWHERE = "tcp://127.0.0.1:*"
@@ -96,7 +101,7 @@ def test_a_reader_hears_in_order_what_happens_to_a_session() -> None:
         event(Happening.OPENED, parent=SessionId("root")),
         event(Happening.PAUSED, tool="tests", expected_s=30.0),
         event(Happening.RESUMED),
-        event(Happening.EVICTED, component=FULL),
+        event(Happening.EVICTED, component=FULL, lost=(TierName.DEVICE, TierName.HOST)),
         event(Happening.EXPIRED),
         event(Happening.MOVED),
         event(Happening.CLOSED),
@@ -110,7 +115,7 @@ def test_a_reader_hears_in_order_what_happens_to_a_session() -> None:
             SessionOpened(**named, parent_session_id="root"),
             SessionPaused(**named, tool="tests", expected_s=30.0),
             SessionResumed(**named),
-            SessionEvicted(**named, component="FULL"),
+            SessionEvicted(**named, component="FULL", lost=("device", "host")),
             SessionExpired(**named),
             SessionMoved(**named),
             SessionClosed(**named),
@@ -220,3 +225,15 @@ def test_on_a_network_only_holders_of_the_routers_secret_can_read(seal: Seal) ->
             asking.connect(publisher.replay_url.removeprefix(SEALED.mark))
             asking.send_multipart([b"", pack_seq(0)])
             assert bool(asking.poll(DEADLINE_MS if seal is SEALED else 300)) == (seal is SEALED)
+
+
+def test_the_close_of_a_huge_tree_is_many_messages() -> None:
+    """All of it in one would not fit into the journal, and whoever asked for a replay then ended the thread."""
+    limits = Limits(gather_s=0, journal_bytes=2**18)
+    with publishing(limits) as publisher, closing(Reader(publisher)) as reader:
+        for number in range(8_000):
+            publisher.happened(event(Happening.CLOSED, f"child-{number:030d}"))
+        publisher.start()
+        told = reader.until(SessionClosed(session_id=f"child-{7999:030d}", generation=1))
+        assert MOST_TOLD < len(told) < 8_000, "as much as the journal holds"
+        assert len(reader.replay(0)[-1][1]) == MOST_TOLD
