@@ -6,6 +6,7 @@ Pages go by numbers that name them and all that is before them. Memory: about 10
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -99,7 +100,7 @@ class Remembered:
 
     def keep(self, numbers: Sequence[int], owner: Owner, ends: Iterable[int] = ()) -> None:
         """These pages are its own from now on; a turn can go on at those of `ends`. Cost: 0.1 µs a page."""
-        self._young.update(dict.fromkeys(numbers, owner))
+        self._young.update(zip(numbers, repeat(owner)))
         self._ends.update(ends)
         if len(self._young) > self._most:
             self.forgot = self.forgot or bool(self._old)
@@ -115,6 +116,7 @@ class Remembered:
         return number in self._ends or number in self._old_ends
 
     def emptied(self, owner: Owner) -> None:
-        """Everything is gone at once. Cost: O(pages remembered)."""
-        self._young = dict.fromkeys((*self._old, *self._young), owner)
+        """Everything that was there is gone at once. Cost: O(pages remembered)."""
+        known = {**self._old, **self._young}
+        self._young = {number: had if had is NO_ROOM else owner for number, had in known.items()}
         self._old = {}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from agentcache.keys import Key, Namespace
-from agentcache.remembered import FLUSHED, Owner, PathNumbers, Remembered, shared_tokens
+from agentcache.remembered import FLUSHED, NO_ROOM, Owner, PathNumbers, Remembered, shared_tokens
 from agentcache.types import Tokens
 
 PAGE = 4
@@ -73,3 +73,11 @@ def test_all_that_was_there_is_emptied_at_once() -> None:
     remembered.keep([4], Owner())
     remembered.emptied(FLUSHED)
     assert [remembered.owner(page) for page in (1, 4, 5)] == [FLUSHED, FLUSHED, None]
+
+
+def test_what_was_never_there_for_lack_of_room_has_not_gone_with_the_others() -> None:
+    remembered = Remembered(8)
+    remembered.keep([1, 2], Owner())
+    remembered.keep([3], NO_ROOM)
+    remembered.emptied(FLUSHED)
+    assert [remembered.owner(number) for number in (1, 2, 3)] == [FLUSHED, FLUSHED, NO_ROOM]

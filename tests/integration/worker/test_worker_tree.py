@@ -44,7 +44,7 @@ async def test_a_limit_shortens_it_and_an_absurd_one_is_refused(client: httpx2.A
         await said(client, [token] * 64, f"of {token}")
     tree = (await client.get(TREE, params={"limit": 1})).json()
     assert (len(tree["branches"]), tree["more"]) == (1, True)
-    for limit in ("0", "-1", "1001", "many", "1e2", ""):
+    for limit in ("0", "-1", "1001", "many", "1e2", "", "9" * 5000):
         answer = await client.get(TREE, params={"limit": limit})
         assert answer.status_code == 400
         assert answer.json()["error"]["message"] == "limit is a number from 1 to 1000"
