@@ -154,9 +154,11 @@ class SessionRegistry:
         )
         if verdict.opens:
             tell(self._records.events, record, Happening.OPENED)
-        pause(self._records.events, record, None)
-        record.wishes.said = NO_WORD
-        _enqueued(self._queued, record if record.known else self._nobody, ticket)
+        if verdict.registers:
+            pause(self._records.events, record, None)
+            record.wishes.said = NO_WORD
+        past = record.state is SessionState.OPEN and not verdict.registers  # of a generation that has ended
+        _enqueued(self._queued, self._nobody if past or not record.known else record, ticket)
         self._records.touch(record, now_ns)  # now it is busy, and not to be forgotten
         return ticket
 

@@ -128,7 +128,12 @@ def _follow(engine: Engine, session: SessionId, notice: Notice) -> LetGo:
 
 
 def _fork(engine: Engine, session: SessionId, notice: Notice) -> LetGo:
-    """As a request of the session does that is never begun: it is open here from now on, and inherits."""
+    """As a request of the session does that is never begun: it is open here from now on, and inherits.
+
+    One whose turn has registered is past that, and it may wait for a tool by now: for it the word comes too late.
+    """
+    if engine.cache.paths.generation(session) == notice.generation:
+        return LetGo(session, notice.generation, known=True, busy=False)
     tag = SessionTag(
         session,
         notice.generation,

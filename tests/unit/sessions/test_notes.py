@@ -5,10 +5,11 @@ import pytest
 from agentcache.errors import Kind
 from agentcache.records import Paused
 from agentcache.sessions import Opening
-from agentcache.types import ReleaseMode
-from tests.unit.sessions.world import EXPIRED, OPEN, World, closed_now, idled_out, refused
+from agentcache.types import ReleaseMode, SessionId
+from tests.unit.sessions.world import CLOSED, EXPIRED, OPEN, World, closed_now, idled_out, refused
 
 SEARCH = Paused("search", 20.0)
+S = SessionId("s")
 
 
 def test_a_note_renews_the_lease(world: World) -> None:
@@ -63,3 +64,21 @@ def test_how_to_close_is_said_when_it_opens(world: World) -> None:
     world.close()
     world.open()
     assert world.registry.look("s", None, world.now).on_close is ReleaseMode.RELEASE
+
+
+def test_a_request_of_an_older_generation_is_no_return(world: World) -> None:
+    """It comes late, while the session waits for its tool: it is served, and what is known of the wait stays."""
+    world.turn(generation=1, issued=True)
+    world.registry.routed.close(S, 1, world.now)
+    world.turn(generation=2, issued=True)
+    world.registry.note("s", 2, SEARCH, world.now)
+    before, wait = world.registry.look("s", None, world.now), world.registry.wait(S)
+    late = world.request(generation=1, issued=True)
+    assert (late.state, late.registers) == (CLOSED, False)
+    assert world.registry.wait(S) == wait
+    world.now_s += 1
+    assert not world.end(world.begin(late))
+    after = world.registry.look("s", None, world.now)
+    assert (after.paused, after.queued, after.running) == (before.paused, 0, 0)
+    assert world.registry.wait(S) == wait
+    assert world.registry.shown.due_ns(S) == wait.since_ns + (wait.hint_ns or 0)

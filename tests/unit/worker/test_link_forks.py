@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from agentcache.records import Paused
 from agentcache.router.closing import Closer
 from agentcache.router.sglang import PlainServers
 from agentcache.store.api import CloseVerdict, Closing, Opening
@@ -85,6 +86,18 @@ async def test_a_late_notice_brings_nothing_back(world: LinkWorld) -> None:
     assert world.referenced == {f"{TENANT}/parent"}
     (receipt,) = following.obey(world.engine, [replace(notice, generation=1)])
     assert receipt.outcome is Outcome.UNKNOWN
+
+
+async def test_a_notice_that_comes_again_ends_no_pause(world: LinkWorld) -> None:
+    """The child has had its turn, and waits for a tool."""
+    await forked(world)
+    await world.turn("child")
+    child = world.view("child")
+    world.engine.cache.pause_session(child.session, Paused("tests", 20.0))
+    notice = Notice(Order.FORK, TENANT, "child", child.generation, 1, parent="parent")
+    (receipt,) = Following("w1").obey(world.engine, [notice])
+    assert receipt.outcome is Outcome.RELEASED
+    assert world.view("child").paused == Paused("tests", 20.0)
 
 
 async def test_a_request_that_forks_says_so_in_its_tag(world: LinkWorld) -> None:
