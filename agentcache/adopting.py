@@ -27,14 +27,19 @@ def checked_parent(records: SessionRecords, session: SessionId, named: str) -> S
             too deep
     """
     parent = records.find(checked_id(named, MAX_SCOPED_BYTES))
-    if not parent.known:
-        raise CacheError(Kind.SESSION_UNKNOWN, "no such parent session here", parent=named)
+    if not parent.known and parent.session != session:
+        raise CacheError(
+            Kind.SESSION_UNKNOWN, "no session has the parent's id here; open it first", parent=named
+        )
     if parent.state is SessionState.CLOSED:
-        raise CacheError(Kind.SESSION_CLOSED, "the parent session is closed", parent=named)
+        raise CacheError(Kind.SESSION_CLOSED, "the parent is closed; open it again first", parent=named)
     above = tuple(records.ancestors(parent.session))
     if session in above:
         raise CacheError(
-            Kind.BAD_REQUEST, "a session cannot descend from itself", session=session, parent=named
+            Kind.BAD_REQUEST,
+            "the parent is the session itself, or descends from it",
+            session=session,
+            parent=named,
         )
     if len(above) > MAX_DEPTH:
         said = f"a session has at most {MAX_DEPTH} sessions above it: name a parent higher up"

@@ -229,9 +229,9 @@ class SessionRegistry:
         ttl_s, parent = opening.ttl_s, opening.parent
         if ttl_s is not None and not 0 < ttl_s < float("inf"):
             raise CacheError(Kind.BAD_REQUEST, "ttl_s is a positive number of seconds", ttl_s=ttl_s)
+        kin = record.parent if parent is None else checked_parent(self._records, record.session, parent)
         created = record.state is not SessionState.OPEN
         if created:
-            kin = record.parent if parent is None else checked_parent(self._records, record.session, parent)
             self._records.link(record, kin)
             record.ttl_ns = nanoseconds(ttl_s or self._rules.ttl_s)
             record.wishes = Wishes(opening.on_close)
@@ -324,7 +324,7 @@ class SessionRegistry:
     def _named(self, session: str, generation: int | None) -> SessionRecord:
         record = self._records.find(_checked(session))
         if not record.known:
-            raise CacheError(Kind.SESSION_UNKNOWN, "no such session here", session=session)
+            raise CacheError(Kind.SESSION_UNKNOWN, "no such session here; open it first", session=session)
         if generation not in (None, record.current):
             raise stale(record, generation)
         return record

@@ -157,7 +157,7 @@ class Upstream:
         return await self._answer(call, reader)
 
     async def _answer(self, call: Call, reader: asyncio.StreamReader) -> bool:
-        listening = asyncio.ensure_future(reader.read(1))
+        listening = asyncio.ensure_future(_ends(reader))
         listening.add_done_callback(lambda _: call.gone.set())
         try:
             await self.script(call)
@@ -166,6 +166,12 @@ class Upstream:
                 listening.cancel()
                 await asyncio.wait((listening,))
         return not call.writer.is_closing() and listening.cancelled()
+
+
+async def _ends(reader: asyncio.StreamReader) -> None:
+    """Until the other side closes the connection, or breaks it off."""
+    with suppress(OSError):
+        await reader.read(1)
 
 
 class FailingStore(MemoryStore):

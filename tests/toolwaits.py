@@ -1,7 +1,7 @@
 """A world for learned tool waits: agents, the router on a clock that the test moves, a worker that keeps account."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from math import isclose
 from typing import Any
@@ -101,9 +101,12 @@ class Setting:
 
 @asynccontextmanager
 async def setting(
-    settings: RouterSettings | None = None, tenants: Tenants | None = None
+    settings: RouterSettings | None = None,
+    tenants: Tenants | None = None,
+    sizes: Mapping[str, object] = SIZES,
 ) -> AsyncIterator[Setting]:
-    chosen = Settings.model_validate({"engine": "accounting", **SIZES})
+    """`sizes`: settings of the worker."""
+    chosen = Settings.model_validate({"engine": "accounting", **sizes})
     thread = EngineThread(lambda: build_engine(chosen))
     worker = make_worker(thread, thread.start().info, load_tokenizer_for(chosen), chosen)
     try:

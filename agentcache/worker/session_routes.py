@@ -154,7 +154,12 @@ class SessionRoutes:
         self._worker.require_open()
         self._require_own_sessions()
         session = named_id(named, "session_id")
-        opened = await self._on_engine(lambda engine: call(engine, session))
+        try:
+            opened = await self._on_engine(lambda engine: call(engine, session))
+        except CacheError as error:
+            if "parent" not in error.facts:
+                raise
+            raise CacheError(error.kind, error.message, **{**error.facts, "param": "parent"}) from None
         return {
             "object": "session",
             "session_id": opened.session,

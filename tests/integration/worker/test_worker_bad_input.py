@@ -86,7 +86,7 @@ JSON_CASES: list[Case] = [
     (SESSIONS, {"session_id": "x" * 257}, {}, 400, "bad_session_id", "session_id"),
     (SESSIONS, {"session_id": ""}, {}, 400, "bad_session_id", "session_id"),
     (SESSIONS, {"session_id": ["a"]}, {}, 400, "bad_request", "session_id"),
-    (SESSIONS, {"session_id": "child", "parent": "nobody"}, {}, 404, "session_unknown", None),
+    (SESSIONS, {"session_id": "child", "parent": "nobody"}, {}, 404, "session_unknown", "parent"),
     (SESSIONS, {"session_id": "child", "parent": "\x00"}, {}, 400, "bad_session_id", "parent"),
     (SESSIONS, {"session_id": "child", "ttl_s": 0}, {}, 400, "bad_request", "ttl_s"),
     (SESSIONS, {"session_id": "child", "ttl_s": "long"}, {}, 400, "bad_request", "ttl_s"),
