@@ -176,13 +176,15 @@ class ToolWaits:
             self._waiting[ref].quiet = True
 
     def expected(self, tenant: str, names: tuple[str, ...]) -> Expected:
-        """What is known of how long these tools take together: as long as the slowest. 0 seconds: nothing."""
+        """What is known of how long these tools take together: as long as the slowest.
+
+        0 seconds: nothing. That one is not foreseen, or one was never seen, which may be the slowest.
+        """
         known = self._tools.known(tenant, names)
-        foreseen = {name: tool.usual_s for name, tool in known.items() if tool.foreseen}
-        if not foreseen:
+        slowest = max(known, key=lambda name: known[name].usual_s, default="")
+        if not slowest or len(known) < len(names) or not known[slowest].foreseen:
             return Expected("", 0.0)
-        slowest = max(foreseen, key=lambda name: foreseen[name])
-        return Expected(slowest, foreseen[slowest])
+        return Expected(slowest, known[slowest].usual_s)
 
     def _forget(self, ref: SessionRef) -> None:
         if ref in self._waiting:

@@ -164,6 +164,27 @@ def test_a_tool_that_is_new_may_have_been_the_slow_one() -> None:
     assert world.waits.expected("acme", ("never", "seen")) == Expected("", 0.0)
 
 
+@pytest.mark.parametrize("other", ["never seen", "now and then"])
+def test_beside_a_tool_that_may_be_slower_nothing_is_foreseen(other: str) -> None:
+    world = World()
+    for _ in range(20):
+        world.turn(2.0, "bash")
+        world.turn(2.0, "now and then")
+        world.turn(400.0, "now and then")
+    world.told.clear()
+    world.ends("bash", other)
+    assert not world.told
+    world.ends("bash")
+    assert world.hints == [("bash", 2.0)]
+
+
+def test_a_tool_that_is_only_ever_called_beside_a_slower_one_keeps_nobody_from_foreseeing_that() -> None:
+    world = World()
+    for _ in range(ENOUGH + 1):
+        world.turn(30.0, "test", "read")
+    assert world.hints == [("test", 30.0)]
+
+
 # which request ends a gap
 
 
