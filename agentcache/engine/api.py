@@ -75,8 +75,8 @@ class Admitted:
     """The request's computation begins: `cached` is restored, by tier; `full_tokens` is what FULL alone had.
 
     `miss` says what stopped the vote before the last candidate (None: nothing did); `parent_ignored` that the session's
-    named parent is unknown, closed, malformed or not the one on record. `boundaries` is where it will publish,
-    and `found` why no more was cached.
+    named parent is unknown, closed, malformed or not the one on record. `boundaries` is where it will publish, or where
+    what was cached can be gone on from at a mark of the client, and `found` why no more was cached.
     """
 
     request_id: str

@@ -1,6 +1,7 @@
 """Reserving slots for a turn and publishing what it has computed: bytes first, then the tree."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class Publisher:
                 work.turn.full_tokens,
                 *work.request.marks,
             )
+            work.marked = tuple(self._marked(work))
 
     def start(self, work: Work) -> bool:
         """Reserve what the plan needs and restore the prefix; False when slots are short now (nothing is taken)."""
@@ -70,6 +72,13 @@ class Publisher:
             self._runner.prefill(again, work.tokens[start:end])
             self._offer(work, again, pieces)
             self._runner.drop(again)
+
+    def _marked(self, work: Work) -> Iterator[int]:
+        """Boundaries before the client's marks that are in what was cached: not all of it can be gone on from."""
+        grid, prompt = self._policy.grid_tokens, work.turn.prompt
+        for at in sorted({mark - mark % grid for mark in work.request.marks} - {0}):
+            if at <= work.turn.boundary_tokens and self._cache.peek(replace(prompt, limit=at)) == at:
+                yield at
 
     def _pieces(self, work: Work, boundary: int) -> tuple[Piece, ...]:
         """What `boundary` needs, with slots; empty when it is published already or slots are short now."""

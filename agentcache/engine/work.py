@@ -28,8 +28,9 @@ class Work:
     """A request between admission and its end.
 
     `tokens` are the prompt and what was generated; the last generated one is not yet in `state`. `boundaries` are
-    those still to be published, ascending, and `need` what that takes: planned once the turn is ready. `leased` are the
-    slots reserved for it. `started`: its slots are reserved and its prefix restored.
+    those still to be published, ascending, and `need` what that takes: planned once the turn is ready. `marked` are
+    boundaries of what was cached where the client has marks. `leased` are the slots reserved for it. `started`: its
+    slots are reserved and its prefix restored.
     """
 
     request: GenerateRequest
@@ -38,6 +39,7 @@ class Work:
     state: State
     chooser: Chooser[Any]
     boundaries: tuple[int, ...] = ()
+    marked: tuple[int, ...] = ()
     need: Need = field(default_factory=dict)
     planned: bool = False
     tokens: list[int] = field(init=False)
@@ -73,7 +75,7 @@ class Work:
             ticket.generation,
             ticket.state,
             ticket.parent_ignored,
-            self.boundaries,
+            (*self.marked, *self.boundaries),
             turn.found,
         )
 

@@ -42,11 +42,11 @@ def verdicts_json(said: tuple[Verdict, ...]) -> Json:
 def _marks(
     retention: Retention, admitted: Admitted, prompted: Prompted, grid_tokens: int
 ) -> Iterator[Verdict]:
-    """A mark is kept where a boundary is published at most a chunk before it, or it lies in what was cached."""
+    """A mark is kept where a boundary is published at most a chunk before it, or is there already."""
     for name in retention.marked:
         ends = [end for named, end in prompted.marks if named == name]
         floors = [end - end % grid_tokens for end in ends]
-        kept = [at for at in floors if at and (at <= admitted.cached.total or at in admitted.boundaries)]
+        kept = [at for at in floors if at in admitted.boundaries]
         if not kept:
             yield Verdict(name, Outcome.IGNORED, f"no boundary within {grid_tokens} tokens before it")
         elif len(kept) < len(ends):

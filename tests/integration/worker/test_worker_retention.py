@@ -163,6 +163,20 @@ async def test_a_mark_is_a_boundary_where_another_session_forks_off(client: http
     assert found["marked"] > found["plain"]
 
 
+async def test_a_mark_in_what_was_cached_without_it_is_not_said_to_be_kept(
+    client: httpx2.AsyncClient,
+) -> None:
+    """All of that is cached, and nobody can go on from there."""
+    said = {}
+    for name, mark in (("plain", {}), ("marked", {"cache_control": {"type": "ephemeral"}})):
+        system = [{"type": "text", "text": "You mend parsers. " * 16, **mark}]
+        asked = {"system": system, "messages": [{"role": "user", "content": "One. " + LONG}]}
+        said[name] = await post(client, MESSAGES, session=name, **asked)
+    assert said["marked"].json()["usage"]["cache_read_input_tokens"] > GRID
+    none_there = f"cache_control=ignored (no boundary within {GRID} tokens before it)"
+    assert said["marked"].headers[RETENTION] == none_there
+
+
 async def test_openais_client_marks_a_part(ours: openai.AsyncOpenAI) -> None:
     part: ChatCompletionContentPartTextParam = {
         "type": "text",
