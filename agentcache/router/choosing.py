@@ -31,8 +31,8 @@ class Asked:
     """A request as placement sees it. Names are "" where there is none.
 
     `salt` is the namespace of its tenant. `bound`: the session's worker by the store. `parent`: the session's, whose
-    worker is `parent_worker`, known or not. `family`: a key that a client sends for all that belongs together.
-    `pinned`: the worker that the request insists on. `exclude`: tried already.
+    worker is `parent_worker`, known or not, and whose path it goes on from if it `forks`. `family`: a key that a client
+    sends for all that belongs together. `pinned`: the worker that the request insists on. `exclude`: tried already.
     """
 
     tenant: str
@@ -43,6 +43,7 @@ class Asked:
     bound: str = ""
     parent: str = ""
     parent_worker: str = ""
+    forks: bool = False
     family: str = ""
     pinned: str = ""
     exclude: frozenset[str] = frozenset()
@@ -177,6 +178,7 @@ class Chooser:
             usual=usual,
             near=asked.parent_worker or str(family),
             near_why="near parent" if asked.parent_worker else "near its family",
+            forks=asked.forks and bool(asked.parent_worker),
             pinned=asked.pinned,
             model=asked.model,
             exclude=asked.exclude,

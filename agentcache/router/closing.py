@@ -7,7 +7,7 @@ close ──► store (tombstones; notices to the holders) ──► receipts in
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import structlog
@@ -66,8 +66,8 @@ class ClosedSession:
 
 @dataclass(frozen=True, slots=True)
 class CloseAnswer:
-    """The end of a close, parents first. `more`: descendants were left because the store stopped answering; the
-    sweeper goes on with them."""
+    """The end of a close, parents first. `more`: descendants were left, because the store stopped answering or the
+    session was opened again; the sweeper goes on with them."""
 
     verdict: CloseVerdict
     generation: int = 0
@@ -167,13 +167,18 @@ class Closer:
     async def _close_all(
         self, ref: SessionRef, closing: Closing
     ) -> tuple[ClosedFamily, tuple[ClosedOne, ...], bool]:
-        """The first answer of the store, and what it and those that went on with it have closed."""
+        """The first answer of the store, and what it and those that went on with it have closed.
+
+        A session that is opened again meanwhile stays open; what of its former family is left is the sweeper's.
+        """
         first = family = await self._store.close(ref, closing)
-        closed = list(first.closed)
+        closed, going_on = list(first.closed), replace(closing, generation=first.generation)
         while family.more:
             try:
-                family = await self._store.close(ref, closing)
+                family = await self._store.close(ref, going_on)
             except CacheError:
+                return first, tuple(closed), True
+            if family.verdict is CloseVerdict.STALE:
                 return first, tuple(closed), True
             closed += family.closed
         return first, tuple(closed), False

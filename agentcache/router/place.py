@@ -28,7 +28,8 @@ class Wish:
     """What is asked. Worker names are "" where there is none.
 
     `bound`: the store's word for the session; `usual`: a worker that had the same conversation before, as this router
-    remembers. `near`: a parent's or family's worker, and `near_why` which. `siblings`: by worker, with how many tokens
+    remembers. `near`: a parent's or family's worker, and `near_why` which; `forks`: the session goes on from what its
+    parent has there, whether that is known of or not. `siblings`: by worker, with how many tokens
     of the prompt siblings of the session were sent there, whether they are computed yet or not. `looked_up`:
     predictions say something, 0 too. `rested`: whether its last move for load was long enough ago.
     """
@@ -37,6 +38,7 @@ class Wish:
     usual: str = ""
     near: str = ""
     near_why: str = "near parent"
+    forks: bool = False
     siblings: Mapping[str, int] = field(default_factory=dict)
     pinned: str = ""
     model: str = ""
@@ -127,15 +129,17 @@ def _at_home(wish: Wish, home: Candidate, fitting: dict[str, Candidate]) -> Choi
 
 def _placed(wish: Wish, candidates: Sequence[Candidate], fitting: dict[str, Candidate]) -> Choice:
     found, why = _near(wish, fitting) or _open(fitting)
-    left = _left(wish, candidates)
-    return Choice(found.view.id, f"{left}; {why}" if left else why, found.predicted_tokens, _best(fitting))
+    apart = "apart from its parent" if wish.forks and found.view.id != wish.near else ""
+    said = "; ".join(filter(None, (_left(wish, candidates), why, apart)))
+    return Choice(found.view.id, said, found.predicted_tokens, _best(fitting))
 
 
 def _near(wish: Wish, fitting: dict[str, Candidate]) -> tuple[Candidate, str] | None:
     """The parent's worker, while its queue is short and, where that is known, nobody has more of the prefix; else that
     of the siblings that share most of it, though it may not be computed yet, if nobody with a short queue has more."""
     near = fitting.get(wish.near)
-    shares = near and (not wish.looked_up or near.predicted_tokens >= max(1, _best(fitting)))
+    least = _best(fitting) if wish.forks else max(1, _best(fitting))
+    shares = near and (not wish.looked_up or near.predicted_tokens >= least)
     if near and shares and _has_room(near.view):
         return near, wish.near_why
     roomy = {name: each for name, each in fitting.items() if _has_room(each.view)}

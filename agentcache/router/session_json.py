@@ -23,6 +23,7 @@ def opened_json(session: str, opened: Opened) -> Json:
         "session_id": session,
         "generation": opened.generation,
         "created": opened.verdict is OpenVerdict.CREATED,
+        "worker": opened.worker or None,
         "open_sessions": opened.open_sessions,
     }
 

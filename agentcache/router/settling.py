@@ -62,6 +62,7 @@ class Settling:
             bound=self.standing.bound,
             parent=self.standing.tagged.parent if self.standing.referenced else "",
             parent_worker=await self._parents_worker(),
+            forks=identity.fork,
             family=identity.family,
             pinned=request.pinned,
             exclude=exclude,

@@ -61,11 +61,15 @@ class OpenVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The answer to an open; only the first three verdicts have changed or found a session."""
+    """The answer to an open; only the first three verdicts have changed or found a session.
+
+    `worker` has it: of one that was opened to fork its parent's, "" where nobody has it yet.
+    """
 
     verdict: OpenVerdict
     generation: int = 0
     open_sessions: int = 0  # of the tenant, with this one
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,8 @@ class ClosedOne:
 @dataclass(frozen=True, slots=True)
 class ClosedFamily:
     """The answer to a close, parents first. `more`: descendants are left; the same call again goes on with
-    them, and answers ALREADY for the session itself."""
+    them, and answers ALREADY for the session itself. Only with its generation is it safe: the session may be opened
+    again in between."""
 
     verdict: CloseVerdict
     generation: int = 0

@@ -179,8 +179,10 @@ class MemorySessions:
         books.post(above.worker, Notice(*order, parent=parent))
 
     def _opened(self, ref: SessionRef, verdict: OpenVerdict) -> Opened:
-        session = self.books.open.get(ref)
-        return Opened(verdict, session.generation if session else 0, count_open(self.books, ref.tenant))
+        session, count = self.books.open.get(ref), count_open(self.books, ref.tenant)
+        if not session:
+            return Opened(verdict, 0, count)
+        return Opened(verdict, session.generation, count, session.worker)
 
     def _tag_closed(self, ref: SessionRef, use: Use) -> Tagged:
         """A request of a session that is not open."""

@@ -36,8 +36,8 @@ class RedisSessions:
     async def open(self, ref: SessionRef, opening: Opening) -> Opened:
         ttl_ms, fence = milliseconds(opening.ttl_s), int(opening.fence)
         words = (opening.parent, ttl_ms, fence, opening.on_close, opening.limit, int(opening.fork))
-        verdict, generation, count = await self._ask("open", ref, *words)
-        return Opened(OpenVerdict(verdict), int(generation), count)
+        verdict, generation, count, worker = await self._ask("open", ref, *words)
+        return Opened(OpenVerdict(verdict), int(generation), count, worker)
 
     async def tag(self, ref: SessionRef, use: Use) -> Tagged:
         fence, ttl_ms = _or_none(use.fence), milliseconds(use.ttl_s)

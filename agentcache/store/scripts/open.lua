@@ -1,14 +1,14 @@
 -- uses base
 -- Open a session, or find it open. The same call once more is answered as it was.
 -- ARGV[3…]  SID, parent, ttl ms ('0': the default), fence ('1'), on_close, limit of the tenant (0: none), fork ('1')
--- returns    {verdict, generation, open sessions of the tenant}
+-- returns    {verdict, generation, open sessions of the tenant, worker}
 local sid, parent, ttl, fence, on_close, limit = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local tenant = tenant_of(sid)
 local one = load(sid)
 epoch()
 
 local function answer(verdict)
-  return {verdict, one and one.g or '0', redis.call('ZCARD', P .. 't:' .. tenant)}
+  return {verdict, one and one.g or '0', redis.call('ZCARD', P .. 't:' .. tenant), one and one.w or ''}
 end
 
 if one and one.b == ARGV[2] then return answer(one.v) end

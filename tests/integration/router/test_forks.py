@@ -23,12 +23,20 @@ async def test_a_fork_is_opened_where_its_parent_is() -> None:
         cursor = (await routed.store.mail(where, 0, "", 0)).cursor
         answer = await opened(routed, session_id="child", parent_session_id="parent", fork=True)
         assert answer.status_code == 201, answer.text
+        assert answer.json()["worker"] == where
         (notice,) = (await routed.store.mail(where, 0, cursor, 0)).notices
         assert (notice.order, notice.session, notice.parent) == (wire.Order.FORK, "child", "parent")
         answer = await routed.post(x_agentcache_session="child")
         assert answer.headers["x-agentcache-worker"] == where
         assert answer.headers["x-agentcache-routed"].startswith("by sticky;")
         assert sum(len(worker.heard) for worker in workers) == 2
+
+
+async def test_a_fork_of_a_parent_that_is_nowhere_yet_is_told_so() -> None:
+    async with routing() as routed:
+        await opened(routed, session_id="parent")
+        answer = await opened(routed, session_id="child", parent_session_id="parent", fork=True)
+        assert (answer.status_code, answer.json()["worker"]) == (201, None)
 
 
 @pytest.mark.parametrize(("said", "forks"), [("1", True), ("0", False), ("", False)])

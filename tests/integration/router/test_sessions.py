@@ -70,6 +70,7 @@ async def test_opening_twice_changes_nothing_and_a_fence_raises_the_generation()
             "session_id": "twice",
             "generation": first["generation"],
             "created": True,
+            "worker": None,
             "open_sessions": 1,
         }
         again = await routed.http.post("/v1/sessions", json={"session_id": "twice", "ttl_s": 5})

@@ -244,6 +244,23 @@ async def test_a_family_larger_than_one_call_is_closed_to_its_end(world: World) 
     assert world.store.closes == 4
 
 
+async def test_a_session_that_is_opened_again_while_its_family_is_closed_stays_open(world: World) -> None:
+    closed = await world.opened("root")
+    for number in range(25):
+        await world.opened(f"child{number}", parent="root")
+    world.store.held.append(asyncio.Event())
+    closing = asyncio.ensure_future(world.closer(LONG_S).close(ROOT))
+    await asyncio.sleep(0)
+    opened = await world.opened("root")
+    await world.opened("new", parent="root")
+    world.store.held.pop().set()
+    answer = await closing
+    assert (answer.verdict, answer.generation, answer.more) == (CloseVerdict.CLOSED, closed, True)
+    assert len(answer.sessions) == 10
+    assert (await world.store.look(ROOT)).generation == opened
+    assert (await world.store.look(SessionRef("t", "new"))).state == "open"
+
+
 async def test_how_each_session_is_closed_is_its_own_unless_it_is_said(world: World) -> None:
     worker = await world.worker("w1")
     await world.opened("root", "w1", on_close="demote")
