@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from agentcache import wire
 from agentcache.ids import scoped
@@ -73,6 +74,11 @@ def plain_body(
 def plain_session(tenant: str, session: str) -> str:
     """What a server that takes session ids (SGLang) calls a tenant's session."""
     return str(scoped(tenant, SessionId(session))) if session else ""
+
+
+def session_path(tenant: str, session: str) -> str:
+    """Where a worker of ours shows a tenant's session to operators, and takes notes of it."""
+    return f"/v1/sessions/{quote(scoped(tenant, SessionId(session)), safe='')}"
 
 
 def answer_headers(upstream: RawHeaders, said: Mapping[str, str], ours: bool) -> RawHeaders:

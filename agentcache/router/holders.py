@@ -1,23 +1,19 @@
 """What workers hold of a session, asked from themselves."""
 
 import asyncio
-import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
 from agentcache.errors import CacheError
-from agentcache.ids import scoped
-from agentcache.router.forwarding import OURS
+from agentcache.router.forwarding import OURS, session_path
 from agentcache.router.sglang import Find
 from agentcache.router.upstream import Reply
 from agentcache.store.api import SessionRef
-from agentcache.types import SessionId
 from agentcache.wire import HeldPart
 
 Bearer = Callable[[str, str], str]
@@ -125,11 +121,10 @@ class Holders:
         if wait_s <= 0:
             return Asked(worker, HolderView(), "not asked: there was no time left")
         headers = {"authorization": f"Bearer {self._bearer(worker, view.url)}"}
-        named = quote(scoped(ref.tenant, SessionId(ref.session)), safe="")
         try:
-            reply = await self._get(f"{view.url}/v1/sessions/{named}", headers, wait_s)
-        except CacheError as error:
-            return Asked(worker, HolderView(), error.message)
+            reply = await self._get(f"{view.url}{session_path(ref.tenant, ref.session)}", headers, wait_s)
+        except CacheError:  # its words name an address, which is the operator's to know
+            return Asked(worker, HolderView(), "it gave no answer")
         if reply.status == _UNKNOWN:
             return Asked(worker, HolderView())
         if reply.status != _FOUND:
@@ -139,6 +134,6 @@ class Holders:
 
 def _read(worker: str, body: bytes) -> Asked:
     try:
-        return Asked(worker, msgspec.convert(json.loads(body), HolderView))
-    except (ValueError, RecursionError, msgspec.ValidationError):
+        return Asked(worker, msgspec.json.decode(body, type=HolderView))
+    except (ValueError, RecursionError):
         return Asked(worker, HolderView(), "its answer makes no sense")

@@ -2,22 +2,16 @@
 eviction goes by it."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote
 
 from agentcache.errors import CacheError
-from agentcache.ids import scoped
-from agentcache.router.forwarding import OURS
+from agentcache.router.forwarding import OURS, session_path
 from agentcache.router.holders import Bearer
-from agentcache.router.sglang import Find
+from agentcache.router.sglang import Find, Post
 from agentcache.router.tool_waits import Ended, Expected
-from agentcache.router.upstream import Reply
 from agentcache.store.api import Note, NoteKind, SessionRecord, SessionRef
-from agentcache.types import SessionId
 
-Post = Callable[[str, bytes, Mapping[str, str], float], Awaitable[Reply]]
-"""URL, body, headers and a time limit in seconds → the answer. Errors: CacheError(UPSTREAM_FAILED)."""
 TELL_S: Final = 0.5
 
 
@@ -53,8 +47,7 @@ class Pausing:
         view = self._find(worker)
         if not view or view.kind != OURS or not view.alive:
             return False
-        named = quote(scoped(ref.tenant, SessionId(ref.session)), safe="")
-        url = f"{view.url}/v1/sessions/{named}/{call}"
+        url = f"{view.url}{session_path(ref.tenant, ref.session)}/{call}"
         headers = {"authorization": f"Bearer {self._bearer(view.id, view.url)}"}
         try:
             reply = await self._post(url, json.dumps(said).encode(), headers, TELL_S)

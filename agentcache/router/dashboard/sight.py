@@ -4,22 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
-from urllib.parse import quote
 
 from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
-from agentcache.ids import scoped
 from agentcache.router.context import Router
 from agentcache.router.dashboard.answers import NO_CACHE, NO_SESSION, NO_TREE, Cache, Session, Tree, read
 from agentcache.router.dashboard.families import Families, families
 from agentcache.router.dashboard.fresh import Fresh
 from agentcache.router.dashboard.rates import TIERS, Counted, Moment, Rates
 from agentcache.router.fleet import WorkerView
-from agentcache.router.forwarding import OURS
+from agentcache.router.forwarding import OURS, session_path
 from agentcache.router.holders import Bearer, Get
 from agentcache.router.upstream import Reply
 from agentcache.store.api import SessionRecord, SessionRef, SessionStore
-from agentcache.types import SessionId
 
 T = TypeVar("T")
 ASK_S: Final = 1.0
@@ -215,9 +212,8 @@ class Sight:
         view = self._view(worker)
         if not view:
             return Held(worker, said="no worker has this name now")
-        named = quote(scoped(ref.tenant, SessionId(ref.session)), safe="")
         try:
-            return Held(worker, await self._ask(view, f"/v1/sessions/{named}", Session))
+            return Held(worker, await self._ask(view, session_path(ref.tenant, ref.session), Session))
         except CacheError as error:
             return Held(worker, said=error.message)
 

@@ -27,6 +27,7 @@ class Workers:
     """Workers that answer, or never do; how many were asked at once, and for how long."""
 
     silent: set[str] = field(default_factory=set)
+    body: bytes = b'{"state": "open", "markers": 1}'
     asked: Counter[str] = field(default_factory=Counter)
     running: Counter[str] = field(default_factory=Counter)
     most: Counter[str] = field(default_factory=Counter)
@@ -43,10 +44,10 @@ class Workers:
             async with asyncio.timeout(wait_s):
                 await (asyncio.Event().wait() if worker in self.silent else asyncio.sleep(0))
         except TimeoutError:
-            raise CacheError(Kind.UPSTREAM_FAILED, "gave no answer in time") from None
+            raise CacheError(Kind.UPSTREAM_FAILED, f"{url} gave no answer in time") from None
         finally:
             self.running[worker] -= 1
-        return Reply(200, b'{"state": "open", "markers": 1}')
+        return Reply(200, self.body)
 
     def holders(self, all_s: float) -> Holders:
         return Holders(VIEWS.get, self.get, "{} at {}".format, all_s)
@@ -72,7 +73,7 @@ async def test_a_worker_that_does_not_answer_costs_all_that_time_once_and_hides_
     said = Counter(one.said for each in answers for one in each)
     assert said == {
         "": 100,
-        "gave no answer in time": AT_ONCE,
+        "it gave no answer": AT_ONCE,
         "not asked: there was no time left": 100 - AT_ONCE,
     }
 
@@ -87,3 +88,22 @@ async def test_who_cannot_answer_is_not_asked() -> None:
         "",
     ]
     assert workers.asked == {"w1": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{\xff}",
+        b"[" * 100_000,
+        b'{"markers": "many"}',
+        b'{"turns": [{"at": NaN}]}',
+        b'{"turns": [{"at": 1e999}]}',
+        b'{"wait": {"expected_s": Infinity}}',
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_none(body: bytes) -> None:
+    """What is no JSON could not be shown on."""
+    (asked,) = await Workers(body=body).holders(60).ask(SessionRef("t", "s"), ("w1",))
+    assert (asked.view, asked.said) == (HolderView(), "its answer makes no sense")
