@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from agentcache.ids import scoped
 from agentcache.store.api import Beat, Mail, Offer, Offered, OfferVerdict
@@ -15,6 +16,8 @@ from agentcache.wire import Notice, Order, Receipt, WorkerCard, WorkerLoad
 
 OFFERS = 100  # in one call: a script that runs long keeps everybody waiting
 OFFER_WORDS = 3
+
+log = structlog.get_logger(__name__)
 
 
 class RedisDesk:
@@ -91,8 +94,14 @@ def _offered(reply: Sequence[str]) -> list[Offered]:
 def _notices(entries: Sequence[Sequence[Any]]) -> tuple[Notice, ...]:
     """The notices among the entries of a stream; a mark of its beginning is none."""
     told = ((at, dict(zip(fields[::2], fields[1::2], strict=True))) for at, fields in entries)
-    return tuple(
-        Notice(
+    found = (_notice(at, fields) for at, fields in told if fields.get("order", "?"))
+    return tuple(filter(None, found))
+
+
+def _notice(at: str, fields: dict[str, str]) -> Notice | None:
+    """A notice; None where another version has written what we cannot read, so that reading goes on behind it."""
+    try:
+        return Notice(
             Order(fields["order"]),
             fields["tenant"],
             fields["session"],
@@ -104,6 +113,8 @@ def _notices(entries: Sequence[Sequence[Any]]) -> tuple[Notice, ...]:
             at,
             fields.get("parent", ""),
         )
-        for at, fields in told
-        if fields["order"]
-    )
+    except (ValueError, KeyError):
+        log.warning(
+            "notice_unreadable", order=fields.get("order", "")[:200], session=fields.get("session", "")
+        )
+        return None

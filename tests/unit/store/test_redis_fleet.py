@@ -7,8 +7,9 @@ import pytest
 import structlog
 
 from agentcache.store.calls import Calls
+from agentcache.store.redis_desk import RedisDesk
 from agentcache.store.redis_fleet import RedisFleet, receipt_fields
-from agentcache.wire import Order, Outcome, Receipt
+from agentcache.wire import Notice, Order, Outcome, Receipt
 from tests.sessionstores import card
 
 pytestmark = pytest.mark.asyncio
@@ -66,6 +67,38 @@ async def test_a_receipt_that_cannot_be_read_is_a_failure_and_reading_goes_on_be
         "op",
         Outcome.FAILED,
     )
+
+
+TOLD = {
+    "order": "close",
+    "tenant": "t",
+    "session": "a",
+    "generation": "7",
+    "placement": "1",
+    "mode": "drop",
+    "operation": "op",
+    "reply_to": "r1",
+}
+
+
+@pytest.mark.parametrize(
+    "broken", [{"order": "sing"}, {"generation": "x"}, {"placement": ""}, {"tenant": None}, {"order": None}]
+)
+async def test_a_notice_that_cannot_be_read_is_left_out_and_named_and_reading_goes_on_behind_it(
+    broken: dict[str, str | None],
+) -> None:
+    """Else a worker of an older version would never hear of a close again."""
+    entries = [[at, _words({**TOLD, **said})] for at, said in (("1-0", broken), ("2-0", {}))]
+    desk = RedisDesk(cast(Calls, Answering([0, "2-0", *entries])))
+    with structlog.testing.capture_logs() as lines:
+        mail = await desk.mail("w1", 0, "0-1", 0)
+    assert mail.notices == (Notice(Order.CLOSE, "t", "a", 7, 1, "drop", "op", "r1", "2-0"),)
+    assert mail.cursor == "2-0"
+    assert [line["event"] for line in lines] == ["notice_unreadable"]
+
+
+def _words(fields: dict[str, str | None]) -> list[str]:
+    return [word for name, value in fields.items() if value is not None for word in (name, value)]
 
 
 def _written(one: object) -> str:
