@@ -61,15 +61,12 @@ class OpenVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The answer to an open; only the first three verdicts have changed or found a session.
-
-    `worker` has it: of one that was opened to fork its parent's, "" where nobody has it yet.
-    """
+    """The answer to an open; only the first three verdicts have changed or found a session."""
 
     verdict: OpenVerdict
     generation: int = 0
     open_sessions: int = 0  # of the tenant, with this one
-    worker: str = ""
+    worker: str = ""  # that has it; of a fork its parent's
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +171,8 @@ class ClosedOne:
 
 @dataclass(frozen=True, slots=True)
 class ClosedFamily:
-    """The answer to a close, parents first. `more`: descendants are left; the same call again goes on with
-    them, and answers ALREADY for the session itself. Only with its generation is it safe: the session may be opened
-    again in between."""
+    """The answer to a close, parents first. `more`: descendants are left; the same call again, with its
+    generation lest it was opened again, goes on with them, and answers ALREADY for the session itself."""
 
     verdict: CloseVerdict
     generation: int = 0
