@@ -145,7 +145,10 @@ class Books:
         """Take an open session off the books, its parent's too, whose lease starts anew. Its children stay."""
         session = self.open.pop(ref)
         above = SessionRef(ref.tenant, session.parent)
-        was_child = self.kids.get(above, {}).pop(ref, None)
+        siblings = self.kids.get(above, {})
+        was_child = siblings.pop(ref, None)
+        if was_child and not siblings:
+            del self.kids[above]
         parent = self.open.get(above)
         if was_child and parent and not parent.expiring:
             parent.deadline_ms = max(parent.deadline_ms, self.now_ms() + parent.ttl_ms)

@@ -137,10 +137,17 @@ class StoreMachine(RuleBasedStateMachine):
         opening = Opening(self.parent(ref, kin), ttl_s, fence, mode, limit, fork)
         self.same(lambda store: store.open(ref, opening))
 
-    @rule(which=refs, request=requests, worker=candidates, kin=refs, limit=limits)
-    def tag(self, which: int, request: str, worker: str, kin: int, limit: int) -> None:
+    @rule(
+        which=refs,
+        request=requests,
+        worker=candidates,
+        kin=refs,
+        limit=limits,
+        ttl_s=st.sampled_from([0, 0, 0, 7.5, 150]),
+    )
+    def tag(self, which: int, request: str, worker: str, kin: int, limit: int, ttl_s: float) -> None:
         ref = self.pick(which)
-        use = Use(request, worker, self.parent(ref, kin), limit=limit)
+        use = Use(request, worker, self.parent(ref, kin), limit=limit, ttl_s=ttl_s)
         self.tag_with(ref, use)
 
     def tag_with(self, ref: SessionRef, use: Use) -> None:
@@ -202,11 +209,16 @@ class StoreMachine(RuleBasedStateMachine):
             self.same(lambda store: store.close(REFS[0], Closing(reply_to="r1")))
             self.same(lambda store: store.open(REFS[3], Opening("a", fence=True)))
 
-    @rule(which=refs, kind=st.sampled_from(NoteKind), pick=st.sampled_from([None, None, 0, 3]))
-    def note(self, which: int, kind: NoteKind, pick: int | None) -> None:
+    @rule(
+        which=refs,
+        kind=st.sampled_from(NoteKind),
+        pick=st.sampled_from([None, None, 0, 3]),
+        waits=st.sampled_from([("bash", 2.5), ("Läuft \u4e2d: 'x'", 0.1), ("t" * 256, 1e9), ("bash", 0.0)]),
+    )
+    def note(self, which: int, kind: NoteKind, pick: int | None, waits: tuple[str, float]) -> None:
         ref = self.pick(which)
         generation = None if pick is None else self.generation(pick)
-        self.same(lambda store: store.note(ref, Note(kind, generation, "bash", 2.5)))
+        self.same(lambda store: store.note(ref, Note(kind, generation, *waits)))
 
     # -- fleet
 
@@ -305,6 +317,10 @@ class StoreMachine(RuleBasedStateMachine):
             if after := page.after:
                 self.same(methodcaller("list", tenant, after, 3))
         self.same(lambda store: store.workers())
+
+    @invariant()
+    def keeps_nothing_of_families_that_have_ended(self) -> None:
+        assert all(self.memory.books.kids.values())
 
     @invariant()
     def tells_the_same(self) -> None:
