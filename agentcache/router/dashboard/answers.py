@@ -7,7 +7,6 @@ import msgspec
 
 from agentcache.errors import CacheError, Kind
 from agentcache.router.upstream import Reply
-from agentcache.wire import HeldPart
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
@@ -92,12 +91,20 @@ class Wait(msgspec.Struct, frozen=True):
     expected_s: Seconds | None = None
 
 
+class Part(msgspec.Struct, frozen=True):
+    """What is held of one component on one tier."""
+
+    component: Text = ""
+    tier: Text = ""
+    bytes: Count = 0
+
+
 class Session(msgspec.Struct, frozen=True):
     """`GET /v1/sessions/ID` of a worker."""
 
     state: Text = ""
     markers: Count = 0
-    held: tuple[HeldPart, ...] = ()
+    held: tuple[Part, ...] = ()
     wait: Wait | None = None
     turns: tuple[Turn, ...] = ()
 

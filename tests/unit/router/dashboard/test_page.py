@@ -12,6 +12,7 @@ from agentcache.router.dashboard.answers import (
     Branch,
     Cache,
     External,
+    Part,
     Pool,
     Session,
     Slots,
@@ -25,7 +26,6 @@ from agentcache.router.dashboard.rates import Counted, Rates
 from agentcache.router.dashboard.sight import Held, Overview, SessionSight, TreeSight, WorkerSight
 from agentcache.router.fleet import WorkerView
 from agentcache.store.api import SessionRecord, SessionRef
-from agentcache.wire import HeldPart
 
 EVIL = "<script>alert(1)</script>\"'&"
 NOW_MS = 1_700_000_000_000
@@ -70,7 +70,7 @@ def everything(said: str, sessions: int = 3, turns: int = 3) -> Seen:
     for at_s in (0.0, 2.0, 4.0):
         rates.add(at_s, {"w": Counted(int(at_s * 10), (int(at_s), 1, 0))})
     told = tuple(Turn(1_000.0 + n, 40 + n, {"device": 16, said: 3}, said, n or None) for n in range(turns))
-    part, wait = HeldPart(said, said, 1, 1, 1), Wait("idle", said, 1.0, 2.0)
+    part, wait = Part(said, said, 1), Wait("idle", said, 1.0, 2.0)
     held = Held(said, Session("open", 2, (part,), wait, told))
     overview = Overview(families([record, *others], 1, NOW_MS, said), seen, 3, rates.moments(), False)
     return Seen(
