@@ -320,6 +320,9 @@ class Settings(LinkSettings, EngineSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least level logged"
     )
+    otel: bool = Field(
+        default=False, description="tell OpenTelemetry of requests, where OTEL_EXPORTER_OTLP_ENDPOINT says"
+    )
 
 
 def without_password(url: str) -> str:

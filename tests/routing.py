@@ -20,6 +20,7 @@ from agentcache.router.assembly import make_router
 from agentcache.router.context import Router, World
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import Tenants, load_tenants
+from agentcache.router.tracing import NO_TRACING, Tracing
 from agentcache.store.api import Opening, SessionRef, StoreRules
 from agentcache.store.memory import MemoryStore
 from agentcache.web.listening import bind
@@ -260,11 +261,14 @@ def now_ms() -> int:
 
 @asynccontextmanager
 async def routing(
-    settings: RouterSettings | None = None, tenants: Tenants | None = None, rules: StoreRules | None = None
+    settings: RouterSettings | None = None,
+    tenants: Tenants | None = None,
+    rules: StoreRules | None = None,
+    tracing: Tracing = NO_TRACING,
 ) -> AsyncIterator[Routed]:
     """A router on a free port. Its clock stands still unless a test moves it."""
     clock, numbers = ManualClock(1), itertools.count(1)
-    world = World(clock, now_ms, lambda: f"id{next(numbers)}", lambda: 0.5)
+    world = World(clock, now_ms, lambda: f"id{next(numbers)}", lambda: 0.5, tracing)
     epochs = itertools.count(1)
     store = FailingStore(rules or StoreRules(worker_s=1e6), now_ms, lambda: f"epoch{next(epochs)}")
     await store.prepare()

@@ -1,6 +1,6 @@
 """Plain values between the engine and whoever drives it (worker, replay, examples): requests in, events out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agentcache.errors import CacheError
@@ -71,12 +71,28 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """When a request came how far, in nanoseconds of the engine's clock; 0: never.
+
+    Taken in; with a seat free, but its prefix still on its way from outside; out of the queue; matched; its prefix on
+    the device and its slots there.
+    """
+
+    submitted_ns: int = 0
+    awaited_ns: int = 0
+    begun_ns: int = 0
+    matched_ns: int = 0
+    started_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Admitted:
     """The request's computation begins: `cached` is restored, by tier; `full_tokens` is what FULL alone had.
 
     `miss` says what stopped the vote before the last candidate (None: nothing did); `parent_ignored` that the session's
     named parent is unknown, closed, malformed or not the one on record. `boundaries` is where it will publish, or where
-    what was cached can be gone on from at a mark of the client, and `found` why no more was cached.
+    what was cached can be gone on from at a mark of the client, and `found` why no more was cached; `course` is how it
+    came here, and makes no two of them different.
     """
 
     request_id: str
@@ -89,6 +105,7 @@ class Admitted:
     parent_ignored: bool = False
     boundaries: tuple[int, ...] = ()
     found: Finding = ALL_THERE
+    course: Course = field(default=Course(), compare=False)
 
     @property
     def cached_tokens(self) -> int:

@@ -19,6 +19,7 @@ from agentcache.engine.admission import AdmissionRules
 from agentcache.engine.api import (
     Accepted,
     CachedTokens,
+    Course,
     EngineLoad,
     Event,
     Finished,
@@ -94,7 +95,7 @@ class Engine:
         prompt = self._prompt(request)
         if prompt.reuse:
             self.cache.tiers.expect(ticket, prompt)
-        self._waiting.push(request.request_id, Waiting(request, ticket, prompt, self.clock.now_ns()))
+        self._waiting.push(request.request_id, Waiting(request, ticket, prompt, Course(self.clock.now_ns())))
         return Accepted(request.request_id, ticket.session, ticket.generation, ticket.state)
 
     def abort(self, request_id: str) -> None:
@@ -211,11 +212,12 @@ class Engine:
         """Match the next waiting request, if there is one and a seat for it."""
         if not len(self._waiting) or len(self._running.works) >= self._limits.max_running:
             return []
-        waiting = self._waiting.pop(self._asked, lambda one: self.cache.tiers.arrived(one.ticket))
+        arrived = self.cache.tiers.arrived
+        waiting = self._waiting.pop(self._asked, lambda one: one.seated(arrived(one.ticket), self.clock))
         if waiting is None:
             return []
         self._foretell()
-        request = waiting.request
+        request, begun_ns = waiting.request, self.clock.now_ns()
         try:
             turn = self.cache.begin(waiting.ticket, waiting.prompt)
         except Exception as error:
@@ -223,7 +225,8 @@ class Engine:
             return []
         seed = self._random.randrange(SEEDS)
         chooser = self._parts.chooses(request, seed)
-        work = Work(request, waiting.submitted_ns, turn, self.runner.new_state(), chooser)
+        course = replace(waiting.course, begun_ns=begun_ns, matched_ns=self.clock.now_ns())
+        work = Work(request, course, turn, self.runner.new_state(), chooser)
         self._running.works[request.request_id] = work
         return [work]
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -95,6 +95,7 @@ class Running:
             work.boundaries, work.need = (), {}
             started = self._publisher.start(work)
         if started:
+            work.course = replace(work.course, started_ns=self._clock.now_ns())
             self._counts["admitted"] += 1
             self._counts["cached_tokens"] += work.turn.cached_tokens
             self._events.append(work.admitted())

@@ -1,26 +1,33 @@
 """One request: its place in the queue; once admitted what it has computed, may still publish, and has said."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from agentcache.cache import ActiveTurn, Prompt, Ticket
-from agentcache.engine.api import Admitted, Finished, FinishReason, GenerateRequest, Token
+from agentcache.clock import Clock
+from agentcache.engine.api import Admitted, Course, Finished, FinishReason, GenerateRequest, Token
 from agentcache.engine.computing import END, Chooser, State
 from agentcache.engine.publish import Need
 from agentcache.errors import CacheError
 from agentcache.types import ComponentName, Slots, Tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Waiting:
-    """A request in the queue: its place in its session, and what it will ask the cache for."""
+    """A request in the queue: its place in its session, what it will ask the cache for, and how it came here."""
 
     request: GenerateRequest
     ticket: Ticket
     prompt: Prompt
-    submitted_ns: int
+    course: Course
+
+    def seated(self, arrived: bool, clock: Clock) -> bool:
+        """Whether it can take a free seat: its prefix has `arrived`. Notes from when on it waited for that alone."""
+        if not (arrived or self.course.awaited_ns):
+            self.course = replace(self.course, awaited_ns=clock.now_ns())
+        return arrived
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +41,7 @@ class Work:
     """
 
     request: GenerateRequest
-    submitted_ns: int
+    course: Course
     turn: ActiveTurn
     state: State
     chooser: Chooser[Any]
@@ -77,6 +84,7 @@ class Work:
             ticket.parent_ignored,
             (*self.marked, *self.boundaries),
             turn.found,
+            self.course,
         )
 
     def said(self, row: Any, now_ns: int) -> Token | FinishReason:
@@ -86,7 +94,7 @@ class Work:
         """
         choice = self.chooser.choose(row)
         if not self.first_token_ns:
-            self.first_token_ns = now_ns - self.submitted_ns
+            self.first_token_ns = now_ns - self.course.submitted_ns
             self.first_logits = self.chooser.digest(row) if self.request.digest_logits else ""
         if choice.token == END or choice.token in self.request.stop_tokens:
             return FinishReason.STOP

@@ -47,7 +47,7 @@ class Front:
 
 def create_app(router: Router) -> Front:
     """The ASGI application of a router; its lifespan runs the background work."""
-    passed = {route.path: ProxyEndpoint(router, route) for route in PASSED}
+    passed = {route.path: router.tracing.endpoint(ProxyEndpoint(router, route), route) for route in PASSED}
     return Front(passed, _rest(router, passed))
 
 

@@ -44,7 +44,8 @@ def make_router(
 
     Caller  runs `create_app`'s lifespan, or `Background`, in the loop that serves
     """
-    router_id, signer, upstream = world.new_id(), TagSigner(secret), Upstreams()
+    router_id, signer, upstream = world.new_id(), TagSigner(secret), world.tracing.upstreams()
+    store = world.tracing.store(store)
     fleet = FleetView(settings.upstreams, prober(upstream), salt=router_id)
     plain = PlainServers(fleet.find, upstream.post)
     closer = Closer(store, router_id, world.new_id, plain, settings.close_wait_s, world.clock)
@@ -76,4 +77,4 @@ def _chooser(fleet: FleetView, upstream: Upstreams, signer: TagSigner, world: Wo
     index = PrefixIndex()
     tokenizing = Tokenizing(upstream.post, signer.bearer, world.clock)
     feeds = Feeds(index, world.now_ms, seal=Sealed(signer))
-    return Chooser(Sources(fleet, index, feeds, tokenizing, world.clock))
+    return world.tracing.chooser(Sources(fleet, index, feeds, tokenizing, world.clock))

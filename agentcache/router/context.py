@@ -15,6 +15,7 @@ from agentcache.router.settings import RouterSettings
 from agentcache.router.standing import Standings, StoreState
 from agentcache.router.tenants import Tenants
 from agentcache.router.tool_waits import ToolWaits
+from agentcache.router.tracing import NO_TRACING, Tracing
 from agentcache.router.upstream import Upstreams
 from agentcache.store.api import Store
 from agentcache.wire import TagSigner
@@ -23,12 +24,13 @@ from agentcache.wire import TagSigner
 @dataclass(frozen=True, slots=True)
 class World:
     """What a router has from outside. `clock` measures, `now_ms` is Unix time for tags; `new_id` makes ids, `jitter`
-    numbers in [0, 1)."""
+    numbers in [0, 1). `tracing`: where its requests are told in spans."""
 
     clock: Clock
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
     jitter: Callable[[], float]
+    tracing: Tracing = NO_TRACING
 
 
 @dataclass(slots=True)
@@ -55,6 +57,10 @@ class Router:
     @property
     def clock(self) -> Clock:
         return self.world.clock
+
+    @property
+    def tracing(self) -> Tracing:
+        return self.world.tracing
 
     @property
     def endings(self) -> Endings:

@@ -80,6 +80,7 @@ class ProxyEndpoint:
     ) -> Request:
         """Everything that can be refused without asking anybody."""
         fields = parse_object(body)
+        self._router.tracing.asked(fields.values)
         identity, retention = Identity(), NOTHING_ASKED
         if self._route.turn:
             identity, retention = self._wishes.read(identify(read, fields), fields, body, tenant)
@@ -141,6 +142,7 @@ class ProxyEndpoint:
         facts.reason = facts.reason or "fault"
         self._router.metrics.count_passed(facts)
         tell(facts, "POST")
+        self._router.tracing.ended(facts)
 
 
 def _has_served(status: int) -> bool:

@@ -28,6 +28,7 @@ from agentcache.router.metrics import RouterMetrics
 from agentcache.router.processes import StoreTime, run_several
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import VARIABLE, Tenants, load_tenants
+from agentcache.router.tracing import need_tracing, tracing_of
 from agentcache.store.connect import connect
 from agentcache.web.leaving import leaving_early
 from agentcache.web.listening import bind, url_of
@@ -46,10 +47,12 @@ def serve(
 ) -> int:
     """Serve until SIGTERM or Ctrl-C, then drain; the exit code. `forget`: begin with an empty session store.
 
-    Errors   CacheError(BAD_CONFIG) for an address that cannot be had, a store that is not for us, bad tenants
+    Errors   CacheError(BAD_CONFIG) for an address that cannot be had, a store that is not for us, bad tenants, spans
+             without what makes them
     """
     logs.configure(settings.log_format, settings.log_level, sys.stderr)
     tenants = load_tenants(settings.tenants_file, environ.get(VARIABLE, ""), settings.admin_key_file)
+    need_tracing(settings)
     with leaving_early(_leave), opened(settings, SystemClock()) as place:
         asyncio.run(prepared(place, settings, store_now_ms, forget))
         if settings.workers > 1:
@@ -85,7 +88,8 @@ async def _served(
 ) -> None:
     store = await connect(place.url, store_rules(settings), now_ms=run.store_now_ms)
     metrics = RouterMetrics(run.shared_metrics)
-    router = make_router(settings, store, place.secret, tenants, _world(), metrics)
+    world = _world(settings)
+    router = make_router(settings, store, place.secret, tenants, world, metrics)
     config = uvicorn.Config(
         create_app(router),
         log_config=None,
@@ -106,6 +110,7 @@ async def _served(
         with suppress(asyncio.CancelledError):
             await keeping
         await store.aclose()
+        await asyncio.to_thread(world.tracing.close)
 
 
 class RouterServer(uvicorn.Server):
@@ -150,12 +155,14 @@ class RouterServer(uvicorn.Server):
         self.should_exit = True
 
 
-def _world() -> World:
+def _world(settings: RouterSettings) -> World:
+    clock = SystemClock()
     return World(
-        clock=SystemClock(),
+        clock=clock,
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: uuid.uuid4().hex,
         jitter=random.random,
+        tracing=tracing_of(settings, clock),
     )
 
 

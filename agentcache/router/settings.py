@@ -43,6 +43,9 @@ class ServerSettings(_Group):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least level logged"
     )
+    otel: bool = Field(
+        default=False, description="tell OpenTelemetry of requests, where OTEL_EXPORTER_OTLP_ENDPOINT says"
+    )
 
 
 class StoreSettings(_Group):

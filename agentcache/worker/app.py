@@ -19,19 +19,20 @@ from agentcache.web.status import error_answer, error_body, error_headers
 from agentcache.worker.cache_routes import CacheRoutes
 from agentcache.worker.context import Worker
 from agentcache.worker.counting import COUNT_ROUTE, CountTokens
-from agentcache.worker.generate import APIS, GENERATING, GenerateEndpoint
+from agentcache.worker.generate import APIS, GENERATING, Api, GenerateEndpoint
 from agentcache.worker.log_line import LogLine
 from agentcache.worker.metrics import take_sample
 from agentcache.worker.session_routes import SessionRoutes
 from agentcache.worker.tagged import Guard
 from agentcache.worker.tokenize import TokenizeRoutes
+from agentcache.worker.tracing import NO_TRACING, Tracing
 
 
-def create_app(worker: Worker) -> Starlette:
+def create_app(worker: Worker, tracing: Tracing = NO_TRACING) -> Starlette:
     """The ASGI application over a worker whose engine thread has been started."""
     return Starlette(
         routes=[
-            *(Route(api.route, GenerateEndpoint(worker, api), methods=["POST"]) for api in APIS),
+            *(_generating(worker, api, tracing) for api in APIS),
             Route(COUNT_ROUTE, CountTokens(worker).count, methods=["POST"]),
             *SessionRoutes(worker).routes(),
             *CacheRoutes(worker).routes(),
@@ -49,6 +50,11 @@ def create_app(worker: Worker) -> Starlette:
             Exception: _on_fault,
         },
     )
+
+
+def _generating(worker: Worker, api: Api, tracing: Tracing) -> Route:
+    endpoint = GenerateEndpoint(worker, api, tracing)
+    return Route(api.route, tracing.endpoint(endpoint, api.route), methods=["POST"])
 
 
 class InfoRoutes:

@@ -10,7 +10,6 @@ from starlette.types import Receive, Scope, Send
 from agentcache.engine.api import Admitted, GenerateRequest
 from agentcache.engine.capability import ReuseClass
 from agentcache.errors import CacheError
-from agentcache.stats import CachedTokens
 from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders, RequestHeaders
@@ -24,15 +23,16 @@ from agentcache.worker.headers import Identity, answer_headers, why_not_deeper
 from agentcache.worker.log_line import tell
 from agentcache.worker.messages import chat_of_messages
 from agentcache.worker.messages_shape import MessagesShape, messages_shape
-from agentcache.worker.metrics import Facts
 from agentcache.worker.prompts import Prompted, chat_prompt, read_prompt, text_prompt
-from agentcache.worker.reading import NOTHING_CACHED, Outcome, Piece, Reading, read_turn
+from agentcache.worker.reading import Outcome, Piece, Reading, read_turn
 from agentcache.worker.responses import chat_of_response
 from agentcache.worker.responses_shape import ResponsesShape
 from agentcache.worker.retaining import verdicts, verdicts_json, wishing
 from agentcache.worker.stops import StopStrings
 from agentcache.worker.tagged import Grant
+from agentcache.worker.tally import Tally
 from agentcache.worker.tools import PlainText, ToolCallParser
+from agentcache.worker.tracing import NO_TRACING, Tracing
 
 CLIENT_CLOSED = 499
 """The status in logs and metrics of a request whose client left; nobody sees it as an answer."""
@@ -77,41 +77,6 @@ class Served:
     def endings(self, outcome: Outcome) -> list[StreamEvent]:
         include_usage = self.asked.prompted.options.include_usage
         return self.asked.shape.endings(outcome, self.extension(outcome), include_usage)
-
-
-@dataclass(slots=True)
-class Tally:
-    """What the log line and the metrics will say of a request. Times in nanoseconds of the clock; 0: never."""
-
-    arrived_ns: int
-    session: str = ""
-    why: str = ""
-    status: int = 500
-    reason: str = ""
-    prompt_tokens: int = 0
-    cached: CachedTokens = NOTHING_CACHED
-    completion_tokens: int = 0
-    first_ns: int = 0
-
-    def ended(self, outcome: Outcome) -> None:
-        self.status = 200
-        self.reason = outcome.reason
-        self.completion_tokens = outcome.completion_tokens
-
-    def facts(self, route: str, now_ns: int) -> Facts:
-        return Facts(
-            route=route,
-            status=self.status,
-            generating=True,
-            reason=self.reason,
-            session=self.session,
-            why=self.why,
-            prompt_tokens=self.prompt_tokens,
-            cached=self.cached,
-            completion_tokens=self.completion_tokens,
-            first_token_s=(self.first_ns - self.arrived_ns) / 1e9 if self.first_ns else 0.0,
-            total_s=(now_ns - self.arrived_ns) / 1e9,
-        )
 
 
 NewId = Callable[[], str]
@@ -164,9 +129,10 @@ GENERATING = frozenset(api.route for api in APIS)
 class GenerateEndpoint:
     """POST of one of the generating APIs. A client that leaves, in a stream or not, aborts its turn in the engine."""
 
-    def __init__(self, worker: Worker, api: Api) -> None:
+    def __init__(self, worker: Worker, api: Api, tracing: Tracing = NO_TRACING) -> None:
         self._worker = worker
         self._api = api
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply, tally = Reply(send, self._api.error), Tally(self._worker.clock.now_ns())
@@ -182,7 +148,12 @@ class GenerateEndpoint:
             tally.status, tally.reason = HTTP_STATUS[error.kind], str(error.kind)
             await reply.fail(error)
         finally:
-            tell(self._worker, tally.facts(self._api.route, self._worker.clock.now_ns()))
+            self._tell(tally)
+
+    def _tell(self, tally: Tally) -> None:
+        now_ns, route = self._worker.clock.now_ns(), self._api.route
+        tell(self._worker, tally.facts(route, now_ns))
+        self._tracing.ended(route, self._worker.info.model, tally, now_ns)
 
     async def _serve(self, headers: RequestHeaders, body: bytes, reply: Reply, tally: Tally) -> None:
         granted = self._worker.gate.admit(headers)
@@ -193,13 +164,12 @@ class GenerateEndpoint:
             raise granted.in_own_words(error) from None
 
     async def _answer(self, asked: Asked, granted: Grant, reply: Reply, tally: Tally) -> None:
-        tally.prompt_tokens = len(asked.request.tokens)
+        tally.request = asked.request
         reading = _reading(self._worker, asked.prompted)
         async with aclosing(read_turn(self._worker.thread, asked.request, reading)) as turn:
             admitted = await anext(turn)
             assert isinstance(admitted, Admitted)
-            tally.session, tally.cached = admitted.session or "", admitted.cached
-            tally.why = self._why(asked, admitted)
+            tally.admitted, tally.why = admitted, self._why(asked, admitted)
             grid = self._worker.info.grid_tokens
             kept = verdicts(asked.retention, asked.identity, admitted, asked.prompted, grid)
             served = Served(asked, granted.in_own_name(admitted), tally.why, kept)

@@ -37,6 +37,7 @@ from agentcache.worker.session_publisher import (
     SessionPublisher,
     open_session_publisher,
 )
+from agentcache.worker.tracing import NO_TRACING, Tracing, tracing_of
 
 CUT_S = 2
 """Seconds for cut answers to leave after the engine has stopped; a client that does not read loses them."""
@@ -54,6 +55,8 @@ def serve(settings: Settings, store_now_ms: NowMs | None = None) -> int:
         bind(settings.host, settings.port) as listener,
         ExitStack() as open_until_the_end,
     ):
+        tracing = tracing_of(settings, SystemClock())
+        open_until_the_end.callback(tracing.close)
         member = membership(settings, url_of(listener), store_now_ms)
         events = open_publisher(settings, incarnation, time.time, seal=member.seal)
         open_until_the_end.callback(events.close)
@@ -63,7 +66,7 @@ def serve(settings: Settings, store_now_ms: NowMs | None = None) -> int:
         worker = start_worker(settings, events, happenings)
         worker.gate = member.gate(incarnation)
         gc.freeze()  # what is loaded stays: a full collection need not walk it during somebody's first token
-        return asyncio.run(_live(worker, member, listener, settings.grace_s))
+        return asyncio.run(_live(worker, member, listener, settings.grace_s, tracing))
 
 
 def start_worker(
@@ -107,7 +110,9 @@ def make_worker(
     )
 
 
-async def _live(worker: Worker, member: Membership, listener: socket.socket, grace_s: float) -> int:
+async def _live(
+    worker: Worker, member: Membership, listener: socket.socket, grace_s: float, tracing: Tracing
+) -> int:
     url = url_of(listener)
     link = await member.link(worker)
 
@@ -115,22 +120,26 @@ async def _live(worker: Worker, member: Membership, listener: socket.socket, gra
         await link.start()
         await _announce(worker, url)
 
-    return await run(worker, listener, Life(grace_s, started, link))
+    return await run(worker, listener, Life(grace_s, started, link, tracing))
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How a server begins and ends: `started` is called once requests are taken, `link` is told of the end."""
+    """How a server begins and ends: `started` is called once requests are taken, `link` is told of the end.
+
+    `tracing` is told of the requests.
+    """
 
     grace_s: float
     started: Callable[[], Awaitable[None]]
     link: Link = NO_LINK
+    tracing: Tracing = NO_TRACING
 
 
 async def run(worker: Worker, listener: socket.socket, life: Life) -> int:
     """Serve on a bound socket until a signal."""
     config = uvicorn.Config(
-        create_app(worker),
+        create_app(worker, life.tracing),
         log_config=None,
         access_log=False,
         lifespan="off",

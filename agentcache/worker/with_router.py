@@ -41,6 +41,7 @@ def serve_with_router(
     joined = settings.model_copy(update=_place(settings, file, environ))
     command = [sys.executable, "-m", "agentcache.router.command", "--port", str(port)]
     command += ["--config", str(file)] if file else []
+    command += ["--otel"] if settings.otel else []
     command += [
         "--host",
         settings.host,
