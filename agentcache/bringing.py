@@ -121,6 +121,10 @@ class Bringer:
         if one.stage is Stage.LOADING:
             self._load(one, pressed)
 
+    def expect(self, session: SessionId, wait: Wait) -> None:
+        """Tell the order how a session waits."""
+        self._core.expect(session, wait, self._clock.now_ns())
+
     def reference(self, one: Bring, session: SessionId, generation: int) -> None:
         """The session references what it has again, where its marker moved up, or went, when that had left.
 
@@ -134,7 +138,7 @@ class Bringer:
             return
         ends = Turn(frontier, deepest(self._core, one.path, at), BEFORE_EVERY_TURN, BEFORE_EVERY_TURN)
         self._executor.apply(self._core.reference(session, generation, ends, now).effects)
-        self._core.expect(session, one.wait, now)
+        self.expect(session, one.wait)
 
     def end(self, one: Bring) -> None:
         """Let go of it, wherever it is. A copy that runs may land."""

@@ -277,6 +277,20 @@ def policies(options: tuple[str, ...]) -> None:
 
 @bench.command(context_settings=PASSED_ON, add_help_option=False)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def pause(options: tuple[str, ...]) -> None:
+    """The first token after a pause in which others took the device."""
+    _start("agentcache.bench.pause:main", options)
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def dashboard(options: tuple[str, ...]) -> None:
+    """What an open dashboard costs the router."""
+    _start("agentcache.bench.dashboard:main", options)
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def swebench(options: tuple[str, ...]) -> None:
     """Eviction orders on SWE-bench agents, in the lab and on an engine."""
     _start("agentcache.bench.swebench:main", options)

@@ -6,7 +6,7 @@ way.
 """
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -38,9 +38,10 @@ TRIED_ANYWAY: Final = 8
 
 @dataclass(slots=True, eq=False)
 class Awaited:
-    """A session that is away. `look_ns`: when to look at it next, 0: no more; `looks`: how often it was."""
+    """A session that is away since then. `look_ns`: when to look at it next, 0: no more; `looks`: how often it was."""
 
     bring: Bring
+    since_ns: int = 0
     due_ns: int = 0
     look_ns: int = 0
     looks: int = 0
@@ -83,7 +84,9 @@ class Returning:
             return
         one.bring.wait, one.due_ns = wait, min(due_ns, now) if soon else due_ns
         one.looks = min(one.looks, MOST_LOOKS - 1)
-        if session not in self._moving:
+        if session in self._moving:
+            self._draw_near(session, one)
+        else:
             tokens = len(one.bring.path)
             self._look_at(session, one, one.due_ns - self._lead_ns(tokens, tokens))
 
@@ -96,13 +99,13 @@ class Returning:
     def _account(self, session: SessionId, wait: Wait) -> Awaited:
         """Of the wait that a session is in; NOWHERE if there is nothing to bring, or no place to bring it from."""
         one = self._awaited.get(session)
-        if one and one.bring.wait.since_ns == wait.since_ns:
+        if one and one.since_ns == wait.since_ns:
             return one
         self.forget(session)
         path = self._paths.of(session)
         if not path or not self._bringer.has_source:
             return NOWHERE
-        self._awaited[session] = Awaited(Bring(path, wait))
+        self._awaited[session] = Awaited(Bring(path, wait), wait.since_ns)
         return self._awaited[session]
 
     def _returned(self, session: SessionId) -> None:
@@ -154,15 +157,14 @@ class Returning:
         """Go on with what is on its way, and begin what is due. `pressed`: a request waits, and nothing is begun."""
         for session, one in tuple(self._moving.items()):
             self._advance(session, one, pressed)
-        now, looks = self._clock.now_ns(), 0
-        while self._looks and self._looks[0][0] <= now and looks < LOOKS_A_STEP:
-            if pressed or len(self._moving) == MOST_AT_ONCE:
-                return
-            look_ns, session = heapq.heappop(self._looks)
-            one = self._awaited.get(session, NOWHERE)
-            if one.look_ns == look_ns and session not in self._moving:
+        if pressed or len(self._moving) == MOST_AT_ONCE:
+            return
+        near = self._drawn_near()
+        for session, one in near:
+            if len(self._moving) < MOST_AT_ONCE:
                 self._look(session, one, prefill)
-                looks += 1
+            else:
+                self._look_at(session, one, self._clock.now_ns())
 
     def stop(self) -> None:
         """End what is on its way, as far as it can be ended: a request finds no slots, or the tiers are to rest."""
@@ -179,6 +181,29 @@ class Returning:
             self._look_again(session, one)
         elif self._pays(near + far, far, prefill):
             self._bring(session, one, (near + far, far))
+
+    def _drawn_near(self) -> list[tuple[SessionId, Awaited]]:
+        """Who is to be looked at now. All of them draw near before one may take another's place."""
+        near: list[tuple[SessionId, Awaited]] = []
+        now = self._clock.now_ns()
+        while self._looks and self._looks[0][0] <= now and len(near) < LOOKS_A_STEP:
+            look_ns, session = heapq.heappop(self._looks)
+            one = self._awaited.get(session, NOWHERE)
+            if one.look_ns == look_ns and session not in self._moving:
+                self._draw_near(session, one)
+                near.append((session, one))
+        return near
+
+    def _draw_near(self, session: SessionId, one: Awaited) -> None:
+        """From now on what it was told counts by the time that is left of it.
+
+        By all of it a session would be overdue since four fifths: then the order lets what is to be brought go, and
+        whoever comes round in less than a quarter of the gap makes no room for it.
+        """
+        wait, now = one.bring.wait, self._clock.now_ns()
+        if wait.hint_ns is not None:
+            one.bring.wait = replace(wait, since_ns=now, hint_ns=max(0, one.due_ns - now))
+            self._bringer.expect(session, one.bring.wait)
 
     def _bring(self, session: SessionId, one: Awaited, missing: tuple[int, int]) -> None:
         """Begin, if it is time: tokens that are not on the device, and those of them that are outside only."""

@@ -1,4 +1,4 @@
-"""What the router's dashboard costs it: `python -m agentcache.bench.dashboard [--json]`.
+"""What the router's dashboard costs it: `agentcache bench dashboard [--json]`.
 
 Agents in many sessions take turns at workers that compute nothing, in an open loop of Poisson arrivals. Meanwhile the
 page is closed, open, open, closed: looked at as a browser does, its fragment fetched again two seconds after each
@@ -6,7 +6,6 @@ answer. What counts is the CPU time of the router's process. Router, workers, st
 this machine. At the end the same without turns, where little else moves the figure.
 """
 
-import argparse
 import asyncio
 import os
 import random
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -25,10 +24,11 @@ from pathlib import Path
 import aiohttp
 from rich.console import Console
 
-from agentcache.bench.options import add_answers, answer, chosen_by, positive
+from agentcache.bench.options import add_answers, answer, chosen_by, parser_of, positive
 from agentcache.bench.starting import start
 from agentcache.clock import SystemClock
 from agentcache.errors import CacheError, Kind
+from agentcache.replay.progress import steps
 from agentcache.store.connect import open_home
 
 BAR = 0.02
@@ -128,8 +128,8 @@ class House:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def measure(house: House, load: Load) -> Found:
-    """Closed and open in turn, the order turned round each time."""
+async def measure(house: House, load: Load, on_stretch: Callable[[], None]) -> Found:
+    """Closed and open in turn, the order turned round each time. `on_stretch` hears of every stretch of time."""
     chance = random.Random(load.seed)
     for at in range(0, load.sessions, FAMILY):
         for session in range(at, min(load.sessions, at + FAMILY)):
@@ -139,6 +139,7 @@ async def measure(house: House, load: Load) -> Found:
     for number in range(load.rounds):
         for looking in (False, True) if number % 2 == 0 else (True, False):
             shares[looking].append(await _share(house, load, chance, looking))
+            on_stretch()
     quiet = replace(load, rate=0, seconds=max(1, load.seconds // 2))
     still, looked = [await _share(house, quiet, chance, looking) for looking in (False, True)]
     closed, opened = (statistics.fmean(shares[looking]) for looking in (False, True))
@@ -233,14 +234,17 @@ def _free_port() -> int:
 
 
 async def _run(load: Load) -> Found:
-    with tempfile.TemporaryDirectory(prefix="agentcache-bench-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="agentcache-bench-") as folder,
+        steps("dashboard", 2 * load.rounds, Console(stderr=True), SystemClock(), "stretches") as shown,
+    ):
         async with housed(Path(folder)) as house:
-            return await measure(house, load)
+            return await measure(house, load, shown.advance)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, and print a line (or one JSON object); 0 if all turns and looks were answered."""
-    parser = argparse.ArgumentParser(prog="python -m agentcache.bench.dashboard", description=__doc__)
+    parser = parser_of("dashboard", __doc__)
     usual = Load()
     parser.add_argument("--rate", type=positive, default=usual.rate, help="turns a second")
     parser.add_argument("--sessions", type=positive, default=usual.sessions, help="open sessions")

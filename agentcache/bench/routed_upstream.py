@@ -1,9 +1,11 @@
-"""The worker of `bench routed`: answers every POST with 20 events, 20 ms apart, and is registered like any worker.
+"""The worker of `bench routed`: answers every turn with 20 events, 20 ms apart, and is registered like any worker.
 
-It computes nothing, so that what is measured is the way there.
+It computes nothing, so that what is measured is the way there. Every turn calls a tool, as an agent's do; what a router
+says of how long it will take is answered at once.
 """
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -16,10 +18,16 @@ from agentcache.wire import WorkerCard, WorkerLoad
 
 EVENTS = 20
 APART_S = 0.02
-EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
+CALL_ID, TOOL = "call_1", "bash"
+WORD = b'data: {"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
+_CALLED = {"index": 0, "id": CALL_ID, "type": "function", "function": {"name": TOOL, "arguments": '{"a": 1}'}}
+CALL = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[%b]}}]}\n\n' % json.dumps(_CALLED).encode()
+END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\n'
+ANSWER = (*[WORD] * (EVENTS - 2), CALL, END)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"
-CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
+HEARD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+CHUNKS = tuple(b"%x\r\n%b\r\n" % (len(event), event) for event in ANSWER)
 
 
 class Answering(asyncio.Protocol):
@@ -40,20 +48,23 @@ class Answering(asyncio.Protocol):
         if not mark or len(body) < _length(head):
             return
         self._received.clear()
-        self._transport.write(HEAD + CHUNK)
-        self._send(EVENTS - 1)
+        if b"/pause " in head.partition(b"\r\n")[0]:
+            self._transport.write(HEARD)
+            return
+        self._transport.write(HEAD + CHUNKS[0])
+        self._send(1)
 
-    def _send(self, left: int) -> None:
+    def _send(self, sent: int) -> None:
         if self._transport.is_closing():
             return
-        if left:
-            self._loop.call_later(APART_S, self._next, left)
+        if sent < EVENTS:
+            self._loop.call_later(APART_S, self._next, sent)
         else:
             self._transport.write(LAST)
 
-    def _next(self, left: int) -> None:
-        self._transport.write(CHUNK)
-        self._send(left - 1)
+    def _next(self, sent: int) -> None:
+        self._transport.write(CHUNKS[sent])
+        self._send(sent + 1)
 
 
 def _length(head: bytes) -> int:

@@ -43,6 +43,29 @@ def test_what_is_brought_ranks_as_what_its_session_wants_back(way: str) -> None:
     world.at_rest()
 
 
+@EVERY_WAY
+def test_others_who_come_round_in_seconds_make_room_for_who_is_due_in_less(way: str) -> None:
+    """After four fifths of its half minute A counts as due in a quarter of it; B and C never are away for as long."""
+    world = Room(WAYS[way], FOR_TWO)
+    world.turn(A, "a")
+    world.pause(32.0)
+    for _ in range(5):
+        for name, tokens in (("b", B), ("c", C)):
+            world.turn(tokens, name)
+            world.steps(1.5)
+    assert world.on_device(A) == 0
+    for name, tokens in (("b", B), ("c", C)) * 5:
+        world.turn(tokens, name)
+        world.steps(1.5)
+    assert world.on_device(A) == 0, "and not before the last second"
+    world.steps(1.95)
+    assert world.on_device(A) == 64
+    world.turn(B, "b")
+    assert world.on_device(A) == 64, "it is C that makes way"
+    assert world.back().device == 64
+    world.at_rest()
+
+
 def test_what_is_left_of_a_path_is_referenced_to_its_end_again() -> None:
     """B shares the first half with A, so that A's marker moved up to it and did not go."""
     world = Room(WAYS["direct"], FOR_TWO)
