@@ -196,14 +196,15 @@ class Prefetcher:
         return one.brought
 
     def step(self) -> None:
-        """Graft what has landed, ask and load further."""
+        """Graft what has landed, ask and load further. Short of room nobody overtakes, and who is away has none."""
         self._graft_fetched()
         for one in self._first():
             if self._advance(one):
                 continue
             if not one.before:
-                self._send_away()
-                return  # short of room: nobody overtakes
+                for number in [other.number for other in self._queued.values() if other.before]:
+                    self.leave(number)
+                return
             one.stage = Stage.OVER
 
     def _advance(self, one: Prefetch) -> bool:
@@ -216,11 +217,6 @@ class Prefetcher:
             log.exception("prefetch.failed", ticket=one.number)
             one.stage = Stage.OVER
             return True
-
-    def _send_away(self) -> None:
-        """Who is away has nothing kept any longer: a request waits for that room."""
-        for number in [one.number for one in self._queued.values() if one.before]:
-            self.leave(number)
 
     def stop(self) -> None:
         """End every prefetch; the requests go on with what they have."""
