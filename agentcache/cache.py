@@ -10,6 +10,7 @@ Single threaded: everything that touches a cache runs on its engine's thread.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from agentcache.controller import HybridCacheController
 from agentcache.errors import CacheError, Kind
 from agentcache.events import EventSink
 from agentcache.executor import Executor, MovingParts
+from agentcache.frontiers import lost_tiers
 from agentcache.holdings import Closed, Holding, SessionView
 from agentcache.inheritance import Inheritance, deepest
 from agentcache.keys import Namespace
@@ -96,6 +98,7 @@ class UnifiedRadixCache(SessionCalls):
         self._executor = Executor(
             parts.core, parts.pools, parts.controller, parts.clock, parts.events, parts.stats
         )
+        self._executor.frontiers.lost = partial(lost_tiers, parts.core, self.paths)
         self.history = TurnHistory(parts.core, self.paths)
         self.witness = Witness(self.history, self._executor.frontiers, parts.sessions.shown, parts.clock)
         moving = MovingParts(

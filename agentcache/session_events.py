@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from agentcache.types import ComponentName, SessionId
+from agentcache.types import ComponentName, SessionId, TierName
 
 
 class Happening(StrEnum):
@@ -21,7 +21,8 @@ class Happening(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """One of them. `tool`, `expected_s`: what was said of a pause; `component`: of which data have left."""
+    """One of them. `tool`, `expected_s`: what was said of a pause; `component`: of which data have left, and
+    `lost`: the tiers that do not have all of what it would go on from any more."""
 
     what: Happening
     session: SessionId
@@ -30,6 +31,7 @@ class SessionEvent:
     tool: str = ""
     expected_s: float = 0.0
     component: ComponentName | None = None
+    lost: tuple[TierName, ...] = ()
 
 
 class SessionSink(Protocol):

@@ -54,10 +54,12 @@ class SessionMoved(_Said, frozen=True):
 
 
 class SessionEvicted(_Said, frozen=True):
-    """What it would go on from has left this medium, or a part of it. Host memory may have it still."""
+    """What it would go on from has left this medium, or a part of it. `lost`: the tiers that do not have all of it any
+    more: `device`, and `host` where host memory has not either."""
 
     component: str
     medium: str = "GPU"
+    lost: tuple[str, ...] = ("device",)
 
 
 class SessionEventsLost(msgspec.Struct, tag=True, frozen=True):
@@ -101,7 +103,8 @@ def told(event: SessionEvent, routed: bool) -> SessionTold:
     if event.what is Happening.PAUSED:
         return SessionPaused(**said, tool=event.tool, expected_s=event.expected_s)
     if event.what is Happening.EVICTED:
-        return SessionEvicted(**said, component=event.component or "")
+        lost = tuple(str(tier) for tier in event.lost)
+        return SessionEvicted(**said, component=event.component or "", lost=lost)
     return _PLAIN[event.what](**said)
 
 

@@ -5,11 +5,13 @@ import pytest
 from agentcache.errors import Kind
 from agentcache.tree.api import Order
 from agentcache.types import FULL, MAMBA, TierName, Wait
-from tests.builders import pages_of
+from tests.builders import MakeCore, config_of, pages_of
 from tests.contract.conftest import Drive
 from tests.contract.reading import ends
 from tests.contract.waiting import at, idle, owned, publish, queued, running
 from tests.driver import Driver
+from tests.parity.player import play
+from tests.parity.recorder import RecordingCore
 from tests.unit.cache.world import refused
 
 MANY = 10
@@ -50,6 +52,17 @@ def test_what_is_expected_as_early_or_earlier_stays(drive: Drive, before: Wait, 
     driver = spread(drive(page=4, order=Order.ERT))
     driver.evict(FULL, MANY, before=before)
     assert left(driver, "abcdef") == stay
+
+
+def test_a_trace_of_it_is_answered_as_recorded(make_core: MakeCore) -> None:
+    lines: list[str] = []
+    core = RecordingCore(make_core(config_of("", 4, 1, order=Order.ERT)), lines.append)
+    driver = spread(Driver(core))
+    driver.evict(FULL, MANY, before=idle(800, 401, hint=7))
+    driver.evict(FULL, 1, before=queued(1, eta=5))
+    driver.evict(FULL, MANY, before=queued(0))
+    assert left(driver, "abcdef") == ""
+    assert play(lines, make_core) > 10
 
 
 def test_no_more_goes_than_is_asked_for(drive: Drive) -> None:

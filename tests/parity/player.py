@@ -162,7 +162,8 @@ class Player:
 
     def _do_evict(self, words: Words) -> object:
         component, tier = ComponentName(words["component"]), TierName(words["tier"])
-        return self.core.evict(component, tier, int(words["want"]), _room(words["room"]), int(words["now"]))
+        room, before = _room(words["room"]), _wait(words) if "state" in words else None
+        return self.core.evict(component, tier, int(words["want"]), room, int(words["now"]), before)
 
     def _do_backup(self, words: Words) -> object:
         at, route = self._names.boundary(words["at"]), (TierName(words["source"]), TierName(words["target"]))
@@ -189,15 +190,7 @@ class Player:
         return self.core.release(session, through, ReleaseMode(words["mode"]), int(words["now"]))
 
     def _do_expect(self, words: Words) -> object:
-        wait = Wait(
-            WaitState(words["state"]),
-            int(words["since"]),
-            int(words["wanted"]),
-            int(words["hint"]) if "hint" in words else None,
-            int(words["seq"]),
-            int(words["eta"]) if "eta" in words else None,
-        )
-        self.core.expect(SessionId(unquote(words["session"])), wait, int(words["now"]))
+        self.core.expect(SessionId(unquote(words["session"])), _wait(words), int(words["now"]))
         return None
 
     def _do_clear(self, words: Words) -> object:
@@ -208,6 +201,18 @@ class Player:
 def _namespace(words: Words) -> Namespace:
     fields = ("tenant_salt", "model", "adapter", "dtype", "layout")
     return Namespace(**{name: unquote(words[name]) for name in fields})
+
+
+def _wait(words: Words) -> Wait:
+    """What `recorder.wait_text` wrote."""
+    return Wait(
+        WaitState(words["state"]),
+        int(words["since"]),
+        int(words["wanted"]),
+        int(words["hint"]) if "hint" in words else None,
+        int(words["seq"]),
+        int(words["eta"]) if "eta" in words else None,
+    )
 
 
 def _room(text: str) -> dict[ComponentName, int]:

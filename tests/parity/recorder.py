@@ -186,9 +186,11 @@ class RecordingCore:
         now_ns: int,
         before: Wait | None = None,
     ) -> Evicted:
-        assert not before, "traces have no word for this"
-        words = f"now={now_ns} component={component} tier={tier} want={want} room={room_text(room)}"
-        return self._record(f"evict {words}", lambda: self.core.evict(component, tier, want, room, now_ns))
+        for_whom = f" {wait_text(before)}" if before else ""
+        words = f"now={now_ns} component={component} tier={tier} want={want} room={room_text(room)}{for_whom}"
+        return self._record(
+            f"evict {words}", lambda: self.core.evict(component, tier, want, room, now_ns, before)
+        )
 
     # -- Tiering
 
@@ -234,10 +236,7 @@ class RecordingCore:
         )
 
     def expect(self, session: SessionId, wait: Wait, now_ns: int) -> None:
-        hint = f" hint={wait.hint_ns}" if wait.hint_ns is not None else ""
-        eta = f" eta={wait.eta_ns}" if wait.eta_ns is not None else ""
-        times = f"since={wait.since_ns} wanted={wait.key_ns}{hint} seq={wait.seq}{eta}"
-        words = f"now={now_ns} session={quote(session)} state={wait.state} {times}"
+        words = f"now={now_ns} session={quote(session)} {wait_text(wait)}"
         self._record(f"expect {words}", lambda: self.core.expect(session, wait, now_ns))
 
     # -- Inspect
@@ -272,6 +271,13 @@ class RecordingCore:
             self._write(f"{line} {asked} => {said} | {state_text(asked, self.core, self._epoch)}")
         self._names.learn(line, answer)
         return answer
+
+
+def wait_text(wait: Wait) -> str:
+    """What a session does, in words of a line."""
+    hint = f" hint={wait.hint_ns}" if wait.hint_ns is not None else ""
+    eta = f" eta={wait.eta_ns}" if wait.eta_ns is not None else ""
+    return f"state={wait.state} since={wait.since_ns} wanted={wait.key_ns}{hint} seq={wait.seq}{eta}"
 
 
 def room_text(room: dict[ComponentName, int]) -> str:

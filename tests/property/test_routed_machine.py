@@ -46,6 +46,7 @@ class Sent:
     placement: int = 0
     order: Order | None = None
     at_ns: int = 0
+    parent: SessionId | None = None
 
 
 class RoutedMachine(RuleBasedStateMachine):
@@ -75,6 +76,16 @@ class RoutedMachine(RuleBasedStateMachine):
             self.truth[session] = truth = Truth(True, truth.here, self.clock)
         if truth.here:
             self.tags.append(Sent(session, truth.generation, truth.placement, at_ns=self.now_ns))
+
+    @rule(session=NAMES, parent=NAMES)
+    def fork(self, session: SessionId, parent: SessionId) -> None:
+        """It is opened to go on from its parent's path, and is placed here with it."""
+        truth, above = self.truth.get(session), self.truth.get(parent)
+        if (truth and truth.open) or not (above and above.open and above.here):
+            return
+        self.clock += 1
+        self.truth[session] = Truth(True, True, self.clock, placement=1)
+        self.orders.append(Sent(session, self.clock, 1, Order.FORK, parent=parent))
 
     @rule(session=NAMES)
     def fence(self, session: SessionId) -> None:
@@ -164,6 +175,8 @@ class RoutedMachine(RuleBasedStateMachine):
 
     def obey(self, sent: Sent) -> Parting:
         routed = self.registry.routed
+        if sent.order is Order.FORK:
+            return self.inherit(sent)
         if sent.order is Order.CLOSE:
             parting = routed.close(sent.session, sent.generation, self.now_ns)
         elif sent.order is Order.MOVED:
@@ -185,6 +198,51 @@ class RoutedMachine(RuleBasedStateMachine):
         assert not any(mark <= sent.generation for mark in self.marked[sent.session])
         REACHED[f"released by {sent.order}"] += len(before) > len(self.marked[sent.session])
         return parting
+
+    def inherit(self, sent: Sent) -> Parting:
+        """As `link_orders` follows it: a request that never begins, and references of what its parent has."""
+        if sent.generation in self.marked.get(sent.session, ()):
+            REACHED["forked late"] += 1
+            return Parting(sent.session, sent.generation)
+        tag = SessionTag(
+            sent.session,
+            sent.generation,
+            parent=sent.parent,
+            issued=True,
+            placement=sent.placement,
+            fork=True,
+        )
+        try:
+            ticket = self.registry.arrive(tag, self.now_ns)
+        except CacheError as error:
+            if error.kind is not Kind.SESSION_STALE or sent.generation >= self.truth[sent.session].generation:
+                raise
+            REACHED["stale fork"] += 1
+            return Parting(sent.session, sent.generation)
+        self.registry.leave(ticket, self.now_ns)
+        REACHED["unreferenced fork"] += not ticket.registers
+        if (
+            ticket.registers
+            and sent.parent
+            and self.marked.get(sent.parent)
+            and not self.marked.get(sent.session)
+        ):
+            self.marked[sent.session] = {ticket.generation}
+            REACHED["inherited"] += 1
+        return Parting(sent.session, ticket.generation)
+
+    @rule()
+    def confirm(self) -> None:
+        """What was made known here is offered to the store, which says what became of it."""
+        for known in self.registry.routed.unconfirmed(self.now_ns):
+            truth = self.truth[known.session]
+            if truth.open and truth.here:
+                continue
+            REACHED["told by the store"] += 1
+            if truth.open:
+                self.obey(Sent(known.session, truth.generation, truth.placement, Order.MOVED))
+            else:
+                self.obey(Sent(known.session, truth.generation, order=Order.CLOSE))
 
     # the worker
 
@@ -237,6 +295,7 @@ class RoutedMachine(RuleBasedStateMachine):
             self.begin(0)
         while self.running:
             self.complete(0)
+        self.confirm()
         for session, marks in self.marked.items():
             truth = self.truth[session]
             assert not marks or (truth.open and truth.here), f"{session} is referenced: {marks}, {truth}"
@@ -253,6 +312,11 @@ RARE = {
     "unreferenced: stale",
     "unreferenced: none",
     "not followed: moved",
+    "forked late",
+    "inherited",
+    "stale fork",
+    "told by the store",
+    "unreferenced fork",
     "released by close",
     "released by moved",
     "released by expire",

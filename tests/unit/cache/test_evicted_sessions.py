@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from agentcache.session_events import Happening, SessionEvent
-from agentcache.types import FULL, MAMBA, ReleaseMode
-from tests.unit.cache.world import World, text
+from agentcache.types import FULL, MAMBA, ReleaseMode, TierName
+from tests.unit.cache.world import AccountingTier, World, text
 
 
 @dataclass
@@ -49,6 +49,18 @@ def test_a_session_that_others_push_out_is_told_of_once() -> None:
     heard.told.clear()
     world.turn(text(5, 56), "e")
     assert ("a", FULL) in heard.told, "after its next turn it can be told of again"
+
+
+@pytest.mark.parametrize("host", [0, 64])
+def test_it_is_said_which_tiers_have_not_all_of_it_any_more(host: int) -> None:
+    """The host takes what leaves the device, as long as it is not flushed too."""
+    world = World(device={FULL: 16}, host=host, tier=AccountingTier() if host else None)
+    heard = watched(world)
+    world.turn(text(1, 40), "a")
+    world.turn(text(2, 40), "b")
+    world.cache.flush()
+    both = (TierName.DEVICE, TierName.HOST) if host else (TierName.DEVICE,)
+    assert [(event.session, event.lost) for event in heard.events] == [("a", (TierName.DEVICE,)), ("b", both)]
 
 
 def test_sessions_that_share_what_was_lost_are_all_told_of() -> None:

@@ -28,7 +28,7 @@ from agentcache.session_feed import (
     decode_sessions,
     session_topic,
 )
-from agentcache.types import FULL, SessionId
+from agentcache.types import FULL, SessionId, TierName
 from agentcache.wire import TagSigner
 from agentcache.worker.kv_sockets import open_sockets
 from agentcache.worker.kv_telling import Limits
@@ -101,7 +101,7 @@ def test_a_reader_hears_in_order_what_happens_to_a_session() -> None:
         event(Happening.OPENED, parent=SessionId("root")),
         event(Happening.PAUSED, tool="tests", expected_s=30.0),
         event(Happening.RESUMED),
-        event(Happening.EVICTED, component=FULL),
+        event(Happening.EVICTED, component=FULL, lost=(TierName.DEVICE, TierName.HOST)),
         event(Happening.EXPIRED),
         event(Happening.MOVED),
         event(Happening.CLOSED),
@@ -115,7 +115,7 @@ def test_a_reader_hears_in_order_what_happens_to_a_session() -> None:
             SessionOpened(**named, parent_session_id="root"),
             SessionPaused(**named, tool="tests", expected_s=30.0),
             SessionResumed(**named),
-            SessionEvicted(**named, component="FULL"),
+            SessionEvicted(**named, component="FULL", lost=("device", "host")),
             SessionExpired(**named),
             SessionMoved(**named),
             SessionClosed(**named),

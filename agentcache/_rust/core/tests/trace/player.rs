@@ -68,7 +68,8 @@ impl Player {
             "evict" => {
                 let (component, room) = (self.component(&words["component"]), self.room(words));
                 let at = tier(words, "tier");
-                let answer = self.core.evict(component, at, number(words, "want"), &room, now, None)?;
+                let before = words.contains_key("state").then(|| wait(words));
+                let answer = self.core.evict(component, at, number(words, "want"), &room, now, before)?;
                 self.called_jobs(&call.name, &answer.effects);
                 Ok(self.wording.evicted(&answer))
             }
