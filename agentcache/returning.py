@@ -173,7 +173,7 @@ class Returning:
 
     def _look(self, session: SessionId, one: Awaited, prefill: Throughput) -> None:
         """See what is missing on the device, and bring it if that pays."""
-        one.look_ns, one.looks = 0, one.looks + 1
+        one.looks += 1
         near, far = self._bringer.missing(one.bring)
         if far and not self._pays(far, far, prefill):
             far = 0
@@ -190,6 +190,7 @@ class Returning:
             look_ns, session = heapq.heappop(self._looks)
             one = self._awaited.get(session, NOWHERE)
             if one.look_ns == look_ns and session not in self._moving:
+                one.look_ns = 0  # or another entry of the same moment would name it again
                 self._draw_near(session, one)
                 near.append((session, one))
         return near

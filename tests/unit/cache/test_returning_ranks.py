@@ -155,3 +155,14 @@ def test_a_word_of_a_long_wait_is_worth_one_more_look() -> None:
     world.resume()
     world.steps(0.5)
     assert world.on_device(A) == 64
+
+
+@EVERY_WAY
+def test_two_words_of_one_moment_are_one_look(way: str) -> None:
+    world = Room(WAYS[way])
+    world.away(10)
+    world.pause(20)
+    world.pause(20)
+    world.steps(19.9)
+    assert world.on_device(A) == 64
+    world.at_rest()
