@@ -17,6 +17,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.router.context import Router
 from agentcache.router.holders import Holders
 from agentcache.router.pausing import Pausing
+from agentcache.router.retaining import wishes
 from agentcache.router.session_json import closed_json, opened_json, preview_json, record_json, view_json
 from agentcache.router.tenants import Tenant
 from agentcache.store.api import (
@@ -37,6 +38,7 @@ from agentcache.web.headers import RequestHeaders
 from agentcache.web.naming import named_id
 from agentcache.web.query import query_flag, read_query
 from agentcache.web.reply import Json, json_response
+from agentcache.web.retention import Leases
 from agentcache.web.session_fields import (
     Pause,
     fence_in,
@@ -75,6 +77,7 @@ class SessionsApi:
         self._router = router
         self._holders = Holders(router.fleet.find, router.upstream.get, router.signer.bearer)
         self._pausing = Pausing(router.fleet.find, router.upstream.post, router.signer.bearer)
+        self._leases = wishes(router.settings).leases
 
     def routes(self) -> list[BaseRoute]:
         both = ["GET", "POST"]
@@ -93,9 +96,10 @@ class SessionsApi:
     async def open(self, request: Request) -> Response:
         """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, fork?, on_close?}`. An open one stays as it is."""
         tenant, fields = self._tenant(request), await self._fields(request)
+        asked_s = ttl_of(fields)
         opening = Opening(
             parent=parent_of(fields),
-            ttl_s=ttl_of(fields),
+            ttl_s=self._leases.clipped(asked_s),
             fence=fields.flag("fence"),
             fork=fork_of(fields),
             on_close=on_close_of(fields),
@@ -104,7 +108,8 @@ class SessionsApi:
         ref = self._new_ref(tenant, fields)
         opened = await self._open(ref, opening)
         status = 201 if opened.verdict is OpenVerdict.CREATED else 200
-        return json_response(status, opened_json(ref.session, opened))
+        said = await _leased(self._router, self._leases, ref, "ttl_s", asked_s)
+        return json_response(status, opened_json(ref.session, opened), said)
 
     async def list(self, request: Request) -> Response:
         """The tenant's open sessions, oldest first: `?limit=&after=`; `after` of the answer goes on."""
@@ -158,10 +163,12 @@ class SessionsApi:
     async def open_sglang(self, request: Request) -> Response:
         """SGLang's open: `{capacity_of_str_len, session_id?, timeout?}` → the id. The capacity is not read."""
         tenant, fields = self._tenant(request), await self._fields(request, or_query=True)
-        opening = Opening(ttl_s=ttl_of(fields, "timeout"), limit=tenant.session_limit)
+        asked_s = ttl_of(fields, "timeout")
+        opening = Opening(ttl_s=self._leases.clipped(asked_s), limit=tenant.session_limit)
         ref = self._new_ref(tenant, fields)
         await self._open(ref, opening)
-        return json_response(200, ref.session)
+        said = await _leased(self._router, self._leases, ref, "timeout", asked_s)
+        return json_response(200, ref.session, said)
 
     async def close_sglang(self, request: Request) -> Response:
         """SGLang's close: `{session_id}` → 200 with an empty body."""
@@ -282,6 +289,15 @@ class SessionsApi:
         )
         fields = parse_object(body)
         return fields if fields.values or not or_query else Fields({**read_query(request)})
+
+
+async def _leased(
+    router: Router, leases: Leases, ref: SessionRef, name: str, asked_s: float
+) -> Mapping[str, str]:
+    """What became of a lease that an open asked for, as a header; none where it asked for none."""
+    if not asked_s:
+        return {}
+    return leases.opened(name, asked_s, (await router.store.look(ref)).ttl_s)
 
 
 def _path_ref(tenant: Tenant, request: Request) -> SessionRef:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from agentcache import wire
 from agentcache.web.fields import Fields
 from agentcache.web.kv_hints import KV_HINTS, Hints, read_hints
 from agentcache.web.status import refuse
@@ -28,6 +29,7 @@ WORDS: Final = (b"prompt_cache_", CACHE_CONTROL.encode(), KV_HINTS.encode())
 USUAL: Final = 0.0
 """Of a lease that is asked for: the server's own."""
 NO_SESSION: Final = "no session"
+_NEAR_S: Final = 0.001
 _NOT_PASSED_ON: Final = "not passed on"
 _TTL: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _SECONDS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -66,7 +68,18 @@ class Leases:
         """The lease of a session whose request asks for these; 0: for none. Never over `longest_s`."""
         if not asked:
             return 0.0
-        return min(max(seconds or self.usual_s for seconds in asked.values()), self.longest_s)
+        return self.clipped(max(seconds or self.usual_s for seconds in asked.values()))
+
+    def clipped(self, asked_s: float) -> float:
+        """The lease that somebody gets who asks for this one; 0: for none."""
+        return min(asked_s, self.longest_s)
+
+    def opened(self, name: str, asked_s: float, has_s: float) -> Mapping[str, str]:
+        """The header that says what became of a lease that an open asked for, where the session has `has_s` now."""
+        said = _leased(name, asked_s, has_s, "")
+        if abs(has_s - self.clipped(asked_s)) > _NEAR_S:
+            said = Verdict(name, Outcome.IGNORED, f"it was open already, with {has_s:g} s")
+        return {wire.RETENTION: header_text((said,))}
 
 
 @dataclass(frozen=True, slots=True)

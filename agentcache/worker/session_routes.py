@@ -1,6 +1,6 @@
 """The sessions API: `/v1/sessions` and the three calls that SGLang's clients know."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -62,7 +62,8 @@ class SessionRoutes:
         """Open: `{session_id?, parent_session_id?, ttl_s?, fence?, fork?, on_close?}`. An open one stays as it is."""
         fields = await self._fields(request)
         named = fields.text("session_id") if fields.has("session_id") else self._worker.new_id()
-        ttl_s = ttl_of(fields) or None
+        asked_s = ttl_of(fields)
+        ttl_s = self._worker.leases.clipped(asked_s) or None
         parent, on_close = parent_of(fields), on_close_of(fields)
         fence, fork = fields.flag("fence"), fork_of(fields)
         opened = await self._open(
@@ -71,7 +72,8 @@ class SessionRoutes:
                 session, parent=parent or None, ttl_s=ttl_s, fence=fence, on_close=on_close, fork=fork
             ),
         )
-        return json_response(201 if opened["created"] else 200, opened)
+        said = await _leased(self._worker, opened["session_id"], "ttl_s", asked_s)
+        return json_response(201 if opened["created"] else 200, opened, said)
 
     async def list(self, request: Request) -> Response:
         """The open sessions, and how many markers they keep referenced."""
@@ -131,11 +133,13 @@ class SessionRoutes:
         """SGLang's open: `{capacity_of_str_len, session_id?, timeout?}` → the id. The capacity is not read."""
         fields = await self._fields(request, or_query=True)
         named = fields.text("session_id") if fields.has("session_id") else self._worker.new_id()
-        ttl_s = ttl_of(fields, "timeout") or None
+        asked_s = ttl_of(fields, "timeout")
+        ttl_s = self._worker.leases.clipped(asked_s) or None
         opened = await self._open(
             named, lambda engine, session: engine.cache.open_session(session, ttl_s=ttl_s)
         )
-        return json_response(200, opened["session_id"])
+        said = await _leased(self._worker, opened["session_id"], "timeout", asked_s)
+        return json_response(200, opened["session_id"], said)
 
     async def close_sglang(self, request: Request) -> Response:
         """SGLang's close: `{session_id}` → 200 with an empty body."""
@@ -192,6 +196,14 @@ class SessionRoutes:
             return await self._worker.thread.call(function)
         except CacheError as error:
             raise grant.in_own_words(error) from None
+
+
+async def _leased(worker: Worker, session: object, name: str, asked_s: float) -> Mapping[str, str]:
+    """What became of a lease that an open asked for, as a header; none where it asked for none."""
+    if not asked_s:
+        return {}
+    view = await worker.thread.call(lambda engine: engine.cache.session(str(session)))
+    return worker.leases.opened(name, asked_s, view.ttl_s)
 
 
 def _explained(named: SessionId) -> Callable[[Engine], Explained]:

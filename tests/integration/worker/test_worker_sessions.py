@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from agentcache.types import SessionId
+from agentcache.wire import RETENTION
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
 from tests.serving import Call, client_of, no_references, own_worker, sse
@@ -158,6 +159,23 @@ async def test_a_turn_may_supersede_the_branch_before_it(client: httpx2.AsyncCli
     headers = {"x-agentcache-session": "edited", "x-agentcache-superseded": "1"}
     assert (await client.post(CHAT, json=body, headers=headers)).status_code == 200
     assert (await client.get("/v1/sessions")).json()["open_references"] == 1
+
+
+@pytest.mark.parametrize(("path", "name"), [("/v1/sessions", "ttl_s"), ("/open_session", "timeout")])
+async def test_a_lease_is_clipped_and_the_answer_says_so(
+    client: httpx2.AsyncClient, path: str, name: str
+) -> None:
+    said = [
+        (await client.post(path, json={"session_id": session, name: asked_s})).headers[RETENTION]
+        for session, asked_s in (("short", 7.5), ("long", 86400), ("long", 5))
+    ]
+    assert said == [
+        f"{name}=accepted",
+        f"{name}=clipped (3600 s of 86400 s)",
+        f"{name}=ignored (it was open already, with 3600 s)",
+    ]
+    seen = [(await client.get(f"/v1/sessions/{session}")).json()["ttl_s"] for session in ("short", "long")]
+    assert seen == [7.5, 3600]
 
 
 async def test_sglang_clients_open_close_and_flush(client: httpx2.AsyncClient) -> None:
