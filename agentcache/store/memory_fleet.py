@@ -5,10 +5,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from agentcache.store.api import ClosedOne, SessionRef, Swept, WorkerEntry
+from agentcache.store.api import ClosedOne, Page, SessionRef, Swept, WorkerEntry
 from agentcache.store.memory_books import GONE_BEATS, Books, name_of, settle
 from agentcache.store.memory_closing import close_left
 from agentcache.store.memory_expiry import Idled, idle_out
+from agentcache.store.memory_sessions import MemorySessions
+from agentcache.store.places import WALK
 from agentcache.wire import Outcome, Receipt
 
 Found = TypeVar("Found")
@@ -34,6 +36,16 @@ class MemoryFleet:
         if session.generation <= generation:
             session.generation = self.books.issue()
         return session.generation
+
+    async def recent(self, tenant: str, limit: int) -> Page:
+        books, sessions = self.books, MemorySessions(self.books)
+        leases = sorted(
+            ((one.deadline_ms, name_of(ref), ref) for ref, one in books.open.items()), reverse=True
+        )
+        every = [ref for _, ref in books.tenant(tenant)]
+        ours = [ref for *_, ref in leases[:WALK] if ref.tenant == tenant]
+        chosen = list(dict.fromkeys([*ours, *reversed(every)]))[:limit]
+        return Page(tuple([await sessions.look(ref) for ref in chosen]), "", len(every))
 
     async def workers(self) -> tuple[WorkerEntry, ...]:
         watch, now_ms = self.books.watch, self.books.now_ms()

@@ -1,6 +1,11 @@
 """Places in lists, as clients say them."""
 
+from typing import Final
+
 from agentcache.errors import CacheError, Kind
+
+WALK: Final = 20_000
+"""Sessions of a shard that are looked through for a tenant's."""
 
 
 def place_after(after: str) -> int:

@@ -23,7 +23,7 @@ from agentcache.store.api import (
     Use,
 )
 from agentcache.store.calls import Calls, milliseconds
-from agentcache.store.places import place_after
+from agentcache.store.places import WALK, place_after
 from agentcache.types import SessionId
 
 
@@ -70,6 +70,11 @@ class RedisSessions:
         count, rest, *found = reply
         records = [_record(SessionRef(tenant, session), view) for session, *view in found]
         return Page(tuple(records), rest, count)
+
+    async def recent(self, tenant: str, limit: int) -> Page:
+        words = (tenant, limit, WALK)
+        count, *found = await self.calls.ask("recent", self.calls.shard(tenant), *words)
+        return Page(tuple(_record(SessionRef(tenant, session), view) for session, *view in found), "", count)
 
     async def note(self, ref: SessionRef, note: Note) -> SessionRecord:
         words = (note.kind.value, _or_none(note.generation), note.tool, repr(note.expected_s))
