@@ -17,7 +17,7 @@ from tests.engines import PAGE
 from tests.moving import ends_of
 
 SECOND = 10**9
-BELIEVED_NS = 3 * SECOND
+BELIEVED_NS = 30 * SECOND
 
 
 @dataclass
@@ -35,7 +35,13 @@ class StampStore:
     _out: list[tuple[int, Transfer]] = field(default_factory=list)
 
     def lookup(self, wanted: Sequence[tuple[ComponentName, bytes]]) -> tuple[Presence, ...]:
-        return tuple(self._presence(object_name(page_hash, component)) for component, page_hash in wanted)
+        """What is asked together is answered together, and believed for much longer than that takes."""
+        names = [object_name(page_hash, component) for component, page_hash in wanted]
+        now, answered_ns = self.clock.now_ns(), self._later()
+        for name in names:
+            if now > self._asked.get(name, -BELIEVED_NS) + BELIEVED_NS:
+                self._asked[name] = answered_ns
+        return tuple(self._presence(name, now) for name in names)
 
     def submit_load(self, transfer: Transfer) -> None:
         self._out.append((self._later(), transfer))
@@ -68,10 +74,7 @@ class StampStore:
     def _later(self) -> int:
         return self.clock.now_ns() + int(self.rng.random() * self.delay_s * SECOND)
 
-    def _presence(self, name: str) -> Presence:
-        now = self.clock.now_ns()
-        if now > self._asked.get(name, -BELIEVED_NS) + BELIEVED_NS:
-            self._asked[name] = self._later()
+    def _presence(self, name: str, now: int) -> Presence:
         if now < self._asked[name]:
             return Presence.PENDING
         return Presence.HIT if name in self.objects else Presence.MISS
