@@ -87,6 +87,17 @@ class RoutedMachine(RuleBasedStateMachine):
         self.truth[session] = Truth(True, True, self.clock, placement=1)
         self.orders.append(Sent(session, self.clock, 1, Order.FORK, parent=parent))
 
+    @rule(session=NAMES, parent=NAMES, told=st.booleans())
+    def fork_what_has_ended(self, session: SessionId, parent: SessionId, told: bool) -> None:
+        """A turn of the parent ends here before it is forked, and the worker hears of that at once or later."""
+        self.tag(parent)
+        self.deliver_tag(len(self.tags) - 1, again=False)
+        self.begin(len(self.queued) - 1)
+        self.complete(len(self.running) - 1)
+        self.fork(session, parent)
+        if told and self.orders and self.orders[-1].order is Order.FORK:
+            self.deliver_order(len(self.orders) - 1, again=False)
+
     @rule(session=NAMES)
     def fence(self, session: SessionId) -> None:
         truth = self.truth.get(session)
