@@ -277,6 +277,13 @@ def policies(options: tuple[str, ...]) -> None:
 
 @bench.command(context_settings=PASSED_ON, add_help_option=False)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def agents(options: tuple[str, ...]) -> None:
+    """Agents at a router against a bound, on a clock that jumps."""
+    _start("agentcache.bench.agents:main", options)
+
+
+@bench.command(context_settings=PASSED_ON, add_help_option=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def pause(options: tuple[str, ...]) -> None:
     """The first token after a pause in which others took the device."""
     _start("agentcache.bench.pause:main", options)

@@ -96,15 +96,19 @@ class CountedState:
     def extend(self, tokens: Sequence[int]) -> None:
         self.length += len(tokens)
         self.rest.extend(map(int, tokens))
-        while len(self.rest) >= self.page_tokens:
-            page, self.rest = self.rest[: self.page_tokens], self.rest[self.page_tokens :]
+        whole = len(self.rest) - len(self.rest) % self.page_tokens
+        for start in range(0, whole, self.page_tokens):
+            page = self.rest[start : start + self.page_tokens]
             self.chain.append(hash((self.chain[-1] if self.chain else 0, *page)))
+        del self.rest[:whole]
 
     def stamps(self, start: int, end: int) -> NDArray[np.int64]:
         """The stamps of the pages of `[start, end)`. Shapes: int64[pages, 2]."""
         first, last = start // self.page_tokens, end // self.page_tokens
-        ends = np.arange(first + 1, last + 1, dtype=np.int64) * self.page_tokens
-        return np.stack([ends, np.array(self.chain[first:last], dtype=np.int64)], axis=1)
+        stamps = np.empty((last - first, 2), dtype=np.int64)
+        stamps[:, 0] = np.arange(first + 1, last + 1) * self.page_tokens
+        stamps[:, 1] = self.chain[first:last]
+        return stamps
 
 
 class AccountingRunner:

@@ -42,13 +42,18 @@ REASON = "nothing is computed; prompts and answers are kept account of as a mode
 
 @dataclass(frozen=True, slots=True)
 class CountedModel:
-    """What is known of a model whose account is kept. `words` are what made-up answers consist of."""
+    """What is known of a model whose account is kept. `words` are what made-up answers consist of.
+
+    `forward_tokens`: what one forward takes of a prompt, a multiple of the grid; 0: a chunk of it. Only full attention
+    can be published at boundaries that a forward has passed.
+    """
 
     name: str
     specs: tuple[ComponentSpec, ...]
     context_tokens: int
     vocab_size: int
     words: Words
+    forward_tokens: int = 0
 
 
 def accounting_engine(settings: EngineSettings, clock: Clock, events: EventSink) -> Engine:
@@ -79,6 +84,7 @@ def keep_account(
     below = host_slots(model.specs, sizes, settings.host_mib) if settings.host_mib else {}
     pools = {PoolName(name, TierName.DEVICE): Stamps(count) for name, count in sizes.items()}
     pools |= {PoolName(name, TierName.HOST): Stamps(count) for name, count in below.items()}
+    forward_tokens = model.forward_tokens or settings.grid_tokens
     time = ModelledTime(
         clock, settings.accounting_prefill_tokens_per_s, settings.accounting_decode_tokens_per_s
     )
@@ -95,7 +101,7 @@ def keep_account(
             session_rules(settings),
             tiers=Tiers(below, HostTier(InlineLane(), pools) if below else NullTier(), events=events),
         ),
-        runner=AccountingRunner(model.specs, settings.page, settings.grid_tokens, pools, time),
+        runner=AccountingRunner(model.specs, settings.page, forward_tokens, pools, time),
         chooses=chooses,
         info=_describe(model, settings, sizes),
         namespace=_namespace(model, settings),

@@ -44,7 +44,7 @@ class _Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
+class Command:
     """Something to run on the engine's thread, or to refuse when the thread has ended."""
 
     run: Callable[[Engine], None]
@@ -60,7 +60,7 @@ class EngineThread:
         self._build = build
         self._built: Future[Engine] = Future()
         self._wake = threading.Condition()
-        self._commands: deque[_Command] = deque()
+        self._commands: deque[Command] = deque()
         self._streams: dict[str, _Stream] = {}
         self._deadline_ns: int | None = None
         self._ended = CacheError(Kind.SHUTTING_DOWN, "the engine has not been started")
@@ -93,7 +93,7 @@ class EngineThread:
         """
         stream = _Stream(asyncio.get_running_loop())
         self._post(
-            _Command(lambda engine: self._open(engine, request, stream), lambda e: _drop(stream.put(e)))
+            Command(lambda engine: self._open(engine, request, stream), lambda e: _drop(stream.put(e)))
         )
         ended = False
         try:
@@ -105,7 +105,7 @@ class EngineThread:
                 yield item
         finally:
             if not ended:
-                self._post(_Command(lambda engine: engine.abort(request.request_id), lambda _: None))
+                self._post(Command(lambda engine: engine.abort(request.request_id), lambda _: None))
 
     async def call(self, function: Callable[[Engine], T]) -> T:
         """Run `function(engine)` on the engine's thread, between two steps, and answer its result or exception."""
@@ -120,7 +120,7 @@ class EngineThread:
             else:
                 _settle(loop, answer, partial(answer.set_result, result))
 
-        self._post(_Command(run, lambda e: _settle(loop, answer, partial(answer.set_exception, e))))
+        self._post(Command(run, lambda e: _settle(loop, answer, partial(answer.set_exception, e))))
         return await answer
 
     def tell(self, function: Callable[[Engine], object]) -> None:
@@ -132,9 +132,9 @@ class EngineThread:
             except Exception:
                 log.exception("engine.told_in_vain")
 
-        self._post(_Command(run, lambda _: None))
+        self._post(Command(run, lambda _: None))
 
-    def _post(self, command: _Command) -> None:
+    def _post(self, command: Command) -> None:
         with self._wake:
             alive = self._alive
             if alive:
@@ -195,7 +195,7 @@ class EngineThread:
             return False
         return self._engine.idle() or self._engine.clock.now_ns() >= deadline
 
-    def _next_commands(self) -> deque[_Command]:
+    def _next_commands(self) -> deque[Command]:
         """What has arrived; sleeps first while there is nothing to do."""
         with self._wake:
             pause_s = self._engine.pause_s()

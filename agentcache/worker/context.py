@@ -1,24 +1,48 @@
 """What the handlers of one worker share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
 from agentcache.clock import Clock
 from agentcache.config import TierSettings
 from agentcache.engine.api import EngineInfo
 from agentcache.engine.thread import EngineThread
-from agentcache.engine.tokenizer import ChatTokenizer
+from agentcache.engine.tokenizer import Rendered
 from agentcache.errors import CacheError, Kind
 from agentcache.web.retention import Leases
 from agentcache.worker.kv_publisher import NoPublisher, Publisher
 from agentcache.worker.metrics import WorkerMetrics
 from agentcache.worker.options import UnknownFields, log_unknown
+from agentcache.worker.reading import Decoder
 from agentcache.worker.session_publisher import NO_SESSION_PUBLISHER, SessionPublisher
 from agentcache.worker.tagged import OPEN_GATE, Gate
 
 DEFAULT_MAX_TOKENS: Final = 256
 """Generated tokens when a request does not say; less where the context ends earlier."""
+
+
+class Tokenizes(Protocol):
+    """What a worker asks of its model's tokenizer, from several threads; `engine.tokenizer.ChatTokenizer` says how."""
+
+    bytes_per_token: int
+    stop_tokens: tuple[int, ...]
+    special_tokens: tuple[int, ...]
+
+    def encode(self, text: str, at_most: int = ...) -> tuple[int, ...]: ...
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = ...,
+        add_generation_prompt: bool = ...,
+        at_most: int = ...,
+        heads: Sequence[int] = ...,
+    ) -> Rendered: ...
+
+    def spell(self, tokens: Sequence[int]) -> str: ...
+
+    def detokenizer(self) -> Decoder: ...
 
 
 @dataclass(slots=True)
@@ -29,7 +53,7 @@ class Worker:
     """
 
     thread: EngineThread
-    tokenizer: ChatTokenizer
+    tokenizer: Tokenizes
     info: EngineInfo
     body_limit_bytes: int
     tiers: TierSettings
