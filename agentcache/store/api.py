@@ -14,23 +14,21 @@ whose connection breaks is sent again by the store itself, which `open` and `tag
 `close` and `sweep` may then have closed what they do not list, and `close` says ALREADY.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from agentcache.store.desk_api import Beat as Beat
+from agentcache.store.desk_api import Mail as Mail
+from agentcache.store.desk_api import Offer as Offer
+from agentcache.store.desk_api import Offered as Offered
+from agentcache.store.desk_api import OfferVerdict as OfferVerdict
+from agentcache.store.desk_api import WorkerDesk as WorkerDesk
+from agentcache.store.names import SessionRef as SessionRef
 from agentcache.store.rules import DEPTH as DEPTH
 from agentcache.store.rules import FORMAT as FORMAT
 from agentcache.store.rules import StoreRules as StoreRules
-from agentcache.wire import Notice, Receipt, WorkerCard, WorkerLoad
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRef:
-    """A session of a tenant. Both are checked by the caller (`ids.py`)."""
-
-    tenant: str
-    session: str
+from agentcache.wire import Receipt, WorkerCard, WorkerLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,10 @@ class TagVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """How to serve a request. `generation` is current (CLOSED: the closed one); `worker` "" where none has it yet."""
+    """How to serve a request. `generation` is current (CLOSED: the closed one); `worker` "" where none has it yet.
+
+    `prefill` computed prompts for it last; "" for nobody.
+    """
 
     verdict: TagVerdict
     generation: int = 0
@@ -109,6 +110,7 @@ class Tagged:
     parent: str = ""
     parent_ignored: bool = False
     epoch: str = ""
+    prefill: str = ""
 
     @property
     def referenced(self) -> bool:
@@ -118,7 +120,7 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Which worker has a session, and how often it has moved."""
+    """Which worker has a session, or computes its prompts, and how often one of the two has changed."""
 
     worker: str
     placement: int
@@ -198,6 +200,7 @@ class SessionRecord:
     on_close: str = "release"
     paused: str = ""  # the tool that it waits for, as `pause` told
     expected_s: float = 0.0
+    prefill: str = ""  # the holder that computes its prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +223,18 @@ class SessionStore(Protocol):
     async def done(self, ref: SessionRef, done: Done) -> bool:
         """End a request; False if the session has ended or moved on to another generation meanwhile.
 
-        When it `registered` on the worker that has the session now, every other holder is sent MOVED, and is none now.
+        When it `registered` on the worker that has the session now, every other holder is sent MOVED, and is none now,
+        but for the one that computes its prompts.
         """
 
-    async def assign(self, ref: SessionRef, generation: int, seen: int, worker: str) -> Placed:
+    async def assign(
+        self, ref: SessionRef, generation: int, seen: int, worker: str, prefill: bool = False
+    ) -> Placed:
         """Give the session to a worker, if it has none or `seen` is its placement; else answer who has it.
 
-        The first writer wins, the others adopt. A worker that it had before stays a holder.
+        The first writer wins, the others adopt. A worker that it had before stays a holder. With `prefill` the worker
+        computes prompts for the one that has the session from now on, and is a holder, too: each change of that is a
+        placement, and the answer names nobody where `seen` is not the placement any more.
         """
 
     async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily: ...
@@ -296,6 +304,12 @@ class Fleet(Protocol):
     async def raise_above(self, ref: SessionRef, generation: int) -> int:
         """Raise an open session above a generation that a worker has seen; answers its own, 0 if it is not open."""
 
+    async def recent(self, tenant: str, limit: int) -> Page:
+        """Open sessions of a tenant, those whose leases end last first: where all have one lease, those used last.
+
+        Of all sessions of a shard the `WALK` with the last leases are looked through, then come the tenant's newest.
+        """
+
     async def workers(self) -> tuple[WorkerEntry, ...]:
         """All that are registered, by name. A store that takes no writes hears nobody: it fails, as if it were away."""
 
@@ -312,84 +326,6 @@ class Fleet(Protocol):
 
     async def receipts(self, router: str, after: str, wait_s: float) -> tuple[tuple[str, Receipt], ...]:
         """Receipts for a router, with their places in its stream. Waits at most `wait_s` for the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A session that a worker knows, told after the store lost data or the worker lost notices. `idle_s`: since use."""
-
-    ref: SessionRef
-    generation: int
-    placement: int
-    idle_s: float
-    ttl_s: float
-    parent: str = ""
-
-
-class OfferVerdict(StrEnum):
-    KEEP = "keep"  # it is yours, or was created again
-    HELD = "held"  # open, and another worker has it: you may keep what you have until MOVED comes
-    CLOSED = "closed"  # through `generation`
-    MOVED = "moved"  # open, another worker has it and has registered: release
-    GONE = "gone"  # it ended while you were away, and nothing was lost: release
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    verdict: OfferVerdict
-    generation: int = 0
-    placement: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """The answer to a heartbeat. `known` False: register again. An `epoch` that is new: offer what you have.
-
-    `unswept_s` is how long ago a router last swept: one that lives does so all the time.
-    """
-
-    known: bool
-    epoch: str
-    unswept_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Mail:
-    """Notices after a cursor, oldest first. `gap`: some were lost before them; offer what you have."""
-
-    notices: tuple[Notice, ...] = ()
-    cursor: str = ""
-    gap: bool = False
-
-
-class WorkerDesk(Protocol):
-    """What a worker tells and asks. Its cursor lives in its own memory; a start begins at the end of its stream."""
-
-    async def register(self, card: WorkerCard) -> str:
-        """Take a worker in; answers the epoch. A new incarnation: notices for the old one are answered `restarted`."""
-
-    async def heartbeat(self, worker: str, incarnation: str, highest: int, load: WorkerLoad) -> Beat:
-        """Still there. `highest`: the highest generation seen in any tag; generations rise above it."""
-
-    async def leave(self, worker: str, incarnation: str) -> None:
-        """Going away in order: as a new incarnation; the worker is no longer listed, and its streams are gone."""
-
-    async def offer(self, worker: str, offers: Sequence[Offer], lost: bool) -> tuple[Offered, ...]:
-        """Compare what a worker has with what is known. `lost`: the epoch changed, so unknown ids are created again.
-
-        A live record wins; a generation at or below the one through which the session was closed last is CLOSED, even
-        where it is open again.
-        """
-
-    async def mail(self, worker: str, shard: int, cursor: str, wait_s: float) -> Mail:
-        """Notices of one shard after `cursor` ("" : the end of the stream now, at once). Waits at most `wait_s`."""
-
-    async def receipt(self, receipt: Receipt) -> None:
-        """The answer to a notice; expiries and closes go on from it. Twice is once."""
-
-    @property
-    def shards(self) -> int:
-        """How many streams a worker reads."""
 
 
 class Store(SessionStore, Fleet, WorkerDesk, Protocol):

@@ -29,12 +29,19 @@ class Past:
     closed_through: int
 
 
+class Holders(dict[str, str]):
+    """Worker → the incarnation that may hold something. `prefill`: the one that computes prompts for the session's own,
+    "" for none."""
+
+    prefill = ""
+
+
 @dataclass(slots=True)
 class Session:
     """An open session. `registered`: a turn did, on the worker of now.
 
     `waits`: for which tool, and how long it is expected to. `began`: the request that began the generation, and how.
-    `holders`: worker → the incarnation that holds something. `in_flight`: request id → until when it counts, in ms.
+    `in_flight`: request id → until when it counts, in ms.
     `expiring`: "", or that its holders were asked to let go, or that one of them did.
     """
 
@@ -51,7 +58,7 @@ class Session:
     waits: tuple[str, float] = ("", 0.0)
     expiring: str = ""
     began: tuple[str, TagVerdict] = ("", TagVerdict.JOINED)
-    holders: dict[str, str] = field(default_factory=dict)
+    holders: Holders = field(default_factory=Holders)
     in_flight: dict[str, int] = field(default_factory=dict)
 
 
@@ -182,6 +189,8 @@ class Books:
         session.worker = worker
         session.placement += 1
         session.registered = False
+        if session.holders.prefill == worker:
+            session.holders.prefill = ""
         self.hold(session, worker)
 
     def hold(self, session: Session, worker: str) -> None:
@@ -250,6 +259,14 @@ class Books:
 def count_open(books: Books, tenant: str) -> int:
     """How many open sessions a tenant has."""
     return sum(ref.tenant == tenant for ref in books.open)
+
+
+def lend(books: Books, session: Session, worker: str) -> None:
+    """Let a worker compute the session's prompts. Whoever did so before is like one that had the session."""
+    if session.holders.prefill != worker:
+        session.holders.prefill = worker
+        session.placement += 1
+    books.hold(session, worker)
 
 
 def settle(books: Books, worker: str, outcome: Outcome, said: str = "") -> None:

@@ -104,17 +104,25 @@ class MemoryDesk:
         newer = (offer.generation, offer.placement) > (session.generation, session.placement)
         if offer.generation > session.generation:
             session.generation = books.issue()
-        if not session.worker or (newer and session.worker != worker):
+        if offer.prefill:
+            self._compare_lent(worker, offer, session)
+        elif not session.worker or (newer and session.worker != worker):
             session.placement = max(session.placement, offer.placement - 1)
             books.give(session, worker)
         if session.worker == worker:
             books.hold(session, worker)
             return Offered(OfferVerdict.KEEP, session.generation, session.placement)
-        if session.registered:
+        if session.registered and session.holders.prefill != worker:
             session.holders.pop(worker, None)
             return Offered(OfferVerdict.MOVED, session.generation, session.placement)
         books.hold(session, worker)
         return Offered(OfferVerdict.HELD, session.generation, session.placement)
+
+    def _compare_lent(self, worker: str, offer: Offer, session: Session) -> None:
+        """A worker that computes prompts has the session never; it may be the one that did so last."""
+        session.placement = max(session.placement, offer.placement)
+        if session.worker != worker and not session.holders.prefill:
+            session.holders.prefill = worker
 
     def _is_orphan(self, offer: Offer) -> bool:
         """Whether a lost session's parent was closed since: it would have been closed with it, had it been known."""
@@ -125,7 +133,11 @@ class MemoryDesk:
         """Open a session that was lost, with what is left of its lease, and its parent, which must have been open."""
         books, ref = self.books, offer.ref
         session = books.begin(ref, offer.ttl_s, offer.generation)
-        session.worker, session.placement = worker, offer.placement
+        session.placement = offer.placement
+        if offer.prefill:
+            session.holders.prefill = worker
+        else:
+            session.worker = worker
         books.hold(session, worker)
         session.used_ms -= round(offer.idle_s * 1000)
         session.deadline_ms -= round(offer.idle_s * 1000)

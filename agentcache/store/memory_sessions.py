@@ -18,7 +18,7 @@ from agentcache.store.api import (
     TagVerdict,
     Use,
 )
-from agentcache.store.memory_books import Books, Leftover, Session, count_open
+from agentcache.store.memory_books import Books, Leftover, Session, count_open, lend
 from agentcache.store.memory_closing import close_left, close_one
 from agentcache.store.places import place_after
 from agentcache.wire import Notice, Order
@@ -86,10 +86,14 @@ class MemorySessions:
         self.books.renew(session)
         return True
 
-    async def assign(self, ref: SessionRef, generation: int, seen: int, worker: str) -> Placed:
+    async def assign(
+        self, ref: SessionRef, generation: int, seen: int, worker: str, prefill: bool = False
+    ) -> Placed:
         session = self.books.open.get(ref)
         if not session:
             return Placed("", 0)
+        if prefill:
+            return self._lent(session, generation, seen, worker)
         free = not session.worker or (seen == session.placement and worker != session.worker)
         if free and session.generation == generation:
             self.books.give(session, worker)
@@ -135,6 +139,7 @@ class MemorySessions:
                 on_close=session.on_close,
                 paused=session.waits[0],
                 expected_s=session.waits[1],
+                prefill=session.holders.prefill,
             )
         if tomb := books.tombs.get(ref):
             return SessionRecord(ref, "closed", tomb.generation)
@@ -228,6 +233,7 @@ class MemorySessions:
             parent,
             parent_ignored=bool(use.parent) and use.parent != parent,
             epoch=self.books.epoch,
+            prefill=session.holders.prefill,
         )
 
     def _unserved(self, use: Use, verdict: TagVerdict, generation: int = 0) -> Tagged:
@@ -240,14 +246,23 @@ class MemorySessions:
             return
         session.in_flight = {rid: until for rid, until in session.in_flight.items() if until > now_ms}
 
+    def _lent(self, session: Session, generation: int, seen: int, worker: str) -> Placed:
+        """Who computes the session's prompts from now on; nobody new if the session has changed meanwhile."""
+        fits = (session.generation, session.placement) == (generation, seen) and worker != session.worker
+        if fits:
+            lend(self.books, session, worker)
+        return Placed(worker if fits else "", session.placement, session.generation)
+
     def _move_away(self, ref: SessionRef, session: Session) -> None:
-        """The worker of now has what is needed: the others may let go."""
+        """The worker of now has what is needed: the others may let go, but for who computes its prompts."""
         notice = Notice(Order.MOVED, ref.tenant, ref.session, session.generation, session.placement)
+        staying = (session.worker, session.holders.prefill)
         for worker in self.books.holders(session):
-            if worker != session.worker:
+            if worker not in staying:
                 self.books.post(worker, notice)
         self.books.hold(session, session.worker)
-        session.holders = {session.worker: session.holders[session.worker]}
+        for worker in session.holders.keys() - set(staying):
+            del session.holders[worker]
 
     def _close_on(self, ref: SessionRef, closing: Closing) -> ClosedFamily:
         """A session that is not open: go on with what a capped close of it has left."""

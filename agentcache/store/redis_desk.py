@@ -80,7 +80,7 @@ class RedisDesk:
 def _offer_words(offer: Offer) -> tuple[str | int, ...]:
     sid = scoped(offer.ref.tenant, SessionId(offer.ref.session))
     idle_ms, ttl_ms = milliseconds(offer.idle_s), milliseconds(offer.ttl_s)
-    return (sid, offer.generation, offer.placement, idle_ms, ttl_ms, offer.parent)
+    return (sid, offer.generation, offer.placement, idle_ms, ttl_ms, offer.parent, int(offer.prefill))
 
 
 def _offered(reply: Sequence[str]) -> list[Offered]:

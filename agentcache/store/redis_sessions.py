@@ -42,18 +42,28 @@ class RedisSessions:
     async def tag(self, ref: SessionRef, use: Use) -> Tagged:
         fence, ttl_ms = _or_none(use.fence), milliseconds(use.ttl_s)
         words = (use.request_id, use.worker, use.parent, fence, use.limit, ttl_ms)
-        verdict, generation, worker, placement, parent, ignored, epoch = await self._ask("tag", ref, *words)
+        told = await self._ask("tag", ref, *words)
+        verdict, generation, worker, placement, parent, ignored, epoch, prefill = told
         known = self.calls.epoch(self.calls.shard(ref.tenant), epoch)
         return Tagged(
-            TagVerdict(verdict), int(generation), worker, int(placement), parent, bool(ignored), known
+            TagVerdict(verdict),
+            int(generation),
+            worker,
+            int(placement),
+            parent,
+            bool(ignored),
+            known,
+            prefill,
         )
 
     async def done(self, ref: SessionRef, done: Done) -> bool:
         words = (done.request_id, done.generation, done.worker, done.placement, int(done.registered))
         return bool(await self._ask("done", ref, *words))
 
-    async def assign(self, ref: SessionRef, generation: int, seen: int, worker: str) -> Placed:
-        name, placement, current = await self._ask("assign", ref, generation, seen, worker)
+    async def assign(
+        self, ref: SessionRef, generation: int, seen: int, worker: str, prefill: bool = False
+    ) -> Placed:
+        name, placement, current = await self._ask("assign", ref, generation, seen, worker, int(prefill))
         return Placed(name, int(placement), int(current))
 
     async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily:
@@ -101,9 +111,8 @@ def _record(ref: SessionRef, view: Sequence[Any]) -> SessionRecord:
     state, generation, *rest = view
     if not rest:
         return SessionRecord(ref, state, int(generation))
-    worker, placement, parent, children, in_flight, ttl_ms, idle_ms, on_close, tool, expected_s, *holders = (
-        rest
-    )
+    worker, placement, parent, children, in_flight, ttl_ms, idle_ms, on_close, *rest = rest
+    tool, expected_s, prefill, *holders = rest
     return SessionRecord(
         ref,
         state,
@@ -119,4 +128,5 @@ def _record(ref: SessionRef, view: Sequence[Any]) -> SessionRecord:
         on_close=on_close,
         paused=tool,
         expected_s=float(expected_s),
+        prefill=prefill,
     )

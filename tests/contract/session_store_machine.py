@@ -50,7 +50,7 @@ workers = st.sampled_from(WORKERS)
 candidates = st.sampled_from(["", *WORKERS, *WORKERS, PLAIN])
 requests = st.sampled_from([f"q{number}" for number in range(6)])
 picks = st.integers(0, 20)
-offerings = st.tuples(refs, picks, st.integers(0, 3), refs)
+offerings = st.tuples(refs, picks, st.integers(0, 3), refs, st.sampled_from([False, False, True]))
 limits = st.sampled_from([0, 0, 0, 2])
 REACHED: Counter[str] = Counter()
 
@@ -113,9 +113,10 @@ class StoreMachine(RuleBasedStateMachine):
             return ("", "a", "zz")[kin % 3]
         return opened[kin % len(opened)] if kin > 9 else ""
 
-    def offered(self, which: int, pick: int, placement: int, kin: int) -> Offer:
+    def offered(self, which: int, pick: int, placement: int, kin: int, prefill: bool) -> Offer:
         ref, ttl_s = self.pick(which), (100, 0, 20)[placement % 3]
-        return Offer(ref, self.generation(pick), placement, pick * 7.5, ttl_s, self.parent(ref, kin))
+        parent = self.parent(ref, kin)
+        return Offer(ref, self.generation(pick), placement, pick * 7.5, ttl_s, parent, prefill)
 
     def find_end(self, worker: str) -> None:
         for at, store in enumerate((self.memory, self.redis)):
@@ -170,13 +171,28 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         which=refs,
         worker=st.sampled_from([*WORKERS, PLAIN]),
-        late=st.booleans(),
+        late=st.sampled_from([0, 0, 1]),
         other=st.sampled_from([0, 0, 1]),
+        prefill=st.booleans(),
     )
-    def assign(self, which: int, worker: str, late: bool, other: int) -> None:
+    def assign(self, which: int, worker: str, late: int, other: int, prefill: bool) -> None:
         ref = self.pick(which)
         seen = self.run(self.memory.look(ref))
-        self.same(lambda store: store.assign(ref, seen.generation - other, seen.placement - late, worker))
+        told = (seen.generation - other, seen.placement - late, worker)
+        self.same(lambda store: store.assign(ref, *told, prefill))
+
+    @rule(which=refs, worker=workers, ends=st.booleans())
+    def lend(self, which: int, worker: str, ends: bool) -> None:
+        """A session that has a worker, whose prompts another one computes; and a turn that may move others away."""
+        ref = self.pick(which)
+        self.tag_with(ref, Use("lends", "w1"))
+        seen = self.run(self.memory.look(ref))
+        told = (seen.generation, seen.placement, worker, True)
+        placed = self.same(lambda store: store.assign(ref, *told))
+        REACHED["lent"] += bool(placed.worker)
+        if ends:
+            done = Done("lends", seen.generation, seen.worker, placed.placement, True)
+            self.same(lambda store: store.done(ref, done))
 
     @rule(which=refs, pick=st.sampled_from([None, None, 0, 1, 2]), router=st.sampled_from(["", *ROUTERS]))
     def close(self, which: int, pick: int | None, router: str) -> None:
@@ -262,7 +278,7 @@ class StoreMachine(RuleBasedStateMachine):
         some=st.lists(offerings, max_size=4),
         lost=st.booleans(),
     )
-    def offer(self, worker: str, some: Sequence[tuple[int, int, int, int]], lost: bool) -> None:
+    def offer(self, worker: str, some: Sequence[tuple[int, int, int, int, bool]], lost: bool) -> None:
         offers = [self.offered(*one) for one in some]
         for answer in self.same(lambda store: store.offer(worker, offers, lost)):
             REACHED[f"offered {answer.verdict}"] += 1

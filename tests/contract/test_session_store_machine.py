@@ -42,6 +42,7 @@ RARE = {
     "answered expire busy",
     "lost",
     "told to fork",
+    "lent",
 }
 
 HISTORIES = settings(

@@ -43,8 +43,10 @@ else
 end
 
 -- g generation; w worker; m placement; r whether a turn registered there; ttl; u last use; p parent; c on_close;
--- x '', asked or released; b request or call that began the generation, v how; tool and exp that it waits for
-local FIELDS = {'g', 'w', 'm', 'r', 'ttl', 'u', 'p', 'c', 'x', 'b', 'v', 'tool', 'exp'}
+-- x '', asked or released; b request or call that began the generation, v how; tool and exp that it waits for; pw the
+-- worker that computes its prompts, which may not be there
+local FIELDS = {'g', 'w', 'm', 'r', 'ttl', 'u', 'p', 'c', 'x', 'b', 'v', 'tool', 'exp', 'pw'}
+local NEEDED = #FIELDS - 1
 
 local function text(number) return string.format('%.0f', number) end
 
@@ -80,8 +82,8 @@ local function load(sid)
   local values = redis.call('HMGET', P .. 's:' .. sid, unpack(FIELDS))
   local one = {sid = sid, was = values}
   for at = 1, #FIELDS do
-    if not values[at] then return nil end
-    one[FIELDS[at]] = values[at]
+    if not values[at] and at <= NEEDED then return nil end
+    one[FIELDS[at]] = values[at] or ''
   end
   return one
 end
@@ -110,7 +112,7 @@ end
 
 local function begin(sid, ttl, generation)
   local one = {sid = sid, was = {}, w = '', m = '0', r = '0', u = text(now), p = '', c = 'release', x = '', b = '', v = '',
-               tool = '', exp = '0', ttl = ttl, g = generation or issue()}
+               tool = '', exp = '0', pw = '', ttl = ttl, g = generation or issue()}
   reach(one.g)
   local closed = redis.call('HGET', P .. 'tombs', sid)
   redis.call('DEL', P .. 's:' .. sid, P .. 'f:' .. sid)
@@ -149,6 +151,13 @@ end
 
 local function give(one, worker)
   one.w, one.m, one.r = worker, text(one.m + 1), '0'
+  if one.pw == worker then one.pw = '' end
+  hold(one, worker)
+end
+
+-- Let a worker compute the session's prompts. Whoever did so before is like one that had the session.
+local function lend(one, worker)
+  if one.pw ~= worker then one.pw, one.m = worker, text(one.m + 1) end
   hold(one, worker)
 end
 

@@ -2,18 +2,18 @@
 -- Take in a request: renew the lease, count it in flight, say generation and worker.
 -- ARGV[3…]  SID, request id, candidate worker, parent, fence ('': none), limit of the tenant (0: none), ttl ms ('0': as
 --            it was)
--- returns    {verdict, generation, worker, placement, parent, 1 if the parent was ignored, epoch}
+-- returns    {verdict, generation, worker, placement, parent, 1 if the parent was ignored, epoch, who computes prompts}
 local sid, request, worker, parent, fence, limit = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local flight = P .. 'f:' .. sid
 local one = load(sid)
 
 local function unserved(verdict, generation)
-  return {verdict, generation or '0', '', '0', '', parent == '' and 0 or 1, epoch()}
+  return {verdict, generation or '0', '', '0', '', parent == '' and 0 or 1, epoch(), ''}
 end
 
 local function answer(verdict)
   local above = parent_of(one)
-  return {verdict, one.g, one.w, one.m, above, (parent == '' or parent == above) and 0 or 1, epoch()}
+  return {verdict, one.g, one.w, one.m, above, (parent == '' or parent == above) and 0 or 1, epoch(), one.pw}
 end
 
 local function join(verdict)
