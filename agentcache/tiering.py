@@ -2,7 +2,7 @@
 
 queued      expect ──► arrived?       external ─► host (or device)           prefetch.py, claims.py
 begins      lock ──► loaded?          host ─► device                         here
-ends        ended                     device ─► host, device ─► external     writing.py
+ends        ended                     device ─► host, device ─► external     writing.py, handing.py
             held · released           soft classes outside                   keeping.py
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from agentcache.controller import HybridCacheController
 from agentcache.executor import MovingParts
+from agentcache.handing import Handing
 from agentcache.keeping import Keeping
 from agentcache.keys import Key, PathNames, object_name
 from agentcache.prefetch import Prefetcher, PrefetchRules
@@ -39,6 +40,7 @@ class Tiering:
         self._keeping = Keeping()
         self.prefetcher = Prefetcher(parts, rules)
         self._writer = WriteBehind(parts, self._keeping)
+        self.handing = Handing(parts.core.config, parts.controller, self._writer)
 
     # before a turn
 
@@ -93,7 +95,10 @@ class Tiering:
 
     def ended(self, turn: ActiveTurn) -> None:
         """A turn that still holds its lease has registered, or will not."""
-        self._writer.published([_copied(turn, boundary) for boundary in turn.published])
+        sent = turn.boundary_tokens if turn.prompt.hands_over else 0
+        if sent:
+            self.handing.begin(turn.number, _copied(turn, sent))
+        self._writer.published([_copied(turn, boundary) for boundary in turn.published], sent)
 
     def let_go(self, turn: ActiveTurn) -> None:
         """A turn is over: a load for it that never started is not wanted any more; one on its way may land."""
@@ -124,12 +129,14 @@ class Tiering:
         """Settle what has ended and start what is due. Never waits. Cost: a few microseconds when nothing is due."""
         self._executor.settle()
         self.prefetcher.step()
+        self.handing.step()
         self._writer.step()
 
     @property
     def idle(self) -> bool:
         """Nothing is in flight, asked for, or to be sent."""
-        return not self._controller.jobs_out and self.prefetcher.idle and self._writer.idle
+        at_rest = self.prefetcher.idle and self.handing.idle and self._writer.idle
+        return not self._controller.jobs_out and at_rest
 
     def make_way(self) -> bool:
         """For the only request that runs, which finds no slots: give up what holds them.

@@ -24,7 +24,8 @@ class Prompt:
     Shapes  tokens: int32[n], the whole prompt, aligned or not
     Units   limit: tokens; the deepest boundary allowed (engines pass n - 1, so that one token is computed)
 
-    With `reuse` False the turn runs cold: it matches nothing, reserves nothing and publishes nothing.
+    With `reuse` False the turn runs cold: it matches nothing, reserves nothing and publishes nothing. `hands_over`:
+    another worker waits for what it makes reusable (`handing.py`).
     """
 
     tokens: Tokens
@@ -32,6 +33,7 @@ class Prompt:
     limit: int
     reuse: bool = True
     priority: int = 0
+    hands_over: bool = False
 
     def asks(self, page_tokens: int) -> tuple[Key, int]:
         """The path to match and the deepest boundary on it that will do. Errors: BAD_REQUEST for bad tokens."""

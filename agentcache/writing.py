@@ -66,17 +66,19 @@ class WriteBehind:
         """No boundary waits for its copy."""
         return not any(self._due.values())
 
-    def published(self, paths: Sequence[Copied]) -> None:
-        """A turn that ends has published these, the deepest last."""
-        if not paths or self._policy is WritePolicy.WRITE_THROUGH_SELECTIVE:
+    def published(self, paths: Sequence[Copied], sent_tokens: int = 0) -> None:
+        """A turn that ends has published these, the deepest last; the one of `sent_tokens` was sent outside already."""
+        if self._policy is WritePolicy.WRITE_THROUGH_SELECTIVE:
             return
         for target in self._targets:
-            if target is TierName.HOST or self._controller.has_external:
-                self._due[target].extend(reversed(paths[:-1]))
-                if len(self._on_the_way(target)) < AT_ONCE:
-                    self._copy(paths[-1], target)
-                else:
-                    self._due[target].appendleft(paths[-1])
+            outside = target is TierName.EXTERNAL
+            due = [path for path in paths if not outside or len(path.key) != sent_tokens]
+            if due and (not outside or self._controller.has_external):
+                self._begin(due, target)
+
+    def send(self, path: Copied) -> int:
+        """Copy a path to the external tier at once, whatever the policy says. Answers the job, or 0 for none."""
+        return self._copy(path, TierName.EXTERNAL)
 
     def hit(self, path: Copied) -> None:
         """A turn resumes here."""
@@ -117,17 +119,26 @@ class WriteBehind:
         for due in self._due.values():
             due.clear()
 
-    def _copy(self, path: Copied, target: TierName) -> None:
-        """Voted again each time: room made for one copy may have taken what another needs."""
+    def _begin(self, paths: Sequence[Copied], target: TierName) -> None:
+        self._due[target].extend(reversed(paths[:-1]))
+        if len(self._on_the_way(target)) < AT_ONCE:
+            self._copy(paths[-1], target)
+        else:
+            self._due[target].appendleft(paths[-1])
+
+    def _copy(self, path: Copied, target: TierName) -> int:
+        """Voted again each time: room made for one copy may have taken what another needs. Answers the job, or 0."""
         outside = target is TierName.EXTERNAL
         boundary = self._core.peek(path.key, len(path.key)).device
         if boundary.length < len(path.key) or (outside and not self._controller.has_external):
-            return  # part of it has left in the meantime, or there is nowhere to go
+            return 0  # part of it has left in the meantime, or there is nowhere to go
         now, room = self._clock.now_ns(), self._executor.host_room()
         planned = self._core.plan_backup(boundary, TierName.DEVICE, target, now, room)
         self._executor.apply(planned.effects, self._names(path) if outside else UNNAMED)
-        if planned.job:
-            self._copying[target][planned.job.number] = now
+        if not planned.job:
+            return 0
+        self._copying[target][planned.job.number] = now
+        return planned.job.number
 
     def _on_the_way(self, target: TierName) -> dict[int, int]:
         """Copies to a tier that have not ended, and when they began; the oldest first."""

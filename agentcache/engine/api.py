@@ -33,7 +33,8 @@ class GenerateRequest:
     `reuse` False the request runs on the same chunk grid without reading or writing the cache (cold comparison).
     `digest_logits` asks for `Finished.first_logits`. `output` is what the accounting engine will say, to its end or to
     `max_tokens` (None: it makes something up); one that computes refuses it. `marks` are lengths of parts that others
-    may go on from, as the client says: a boundary is published below each, where it fits.
+    may go on from, as the client says: a boundary is published below each, where it fits. `hand_over`: what it makes
+    reusable goes to the external tier at once, and its end is told when that is there (`Finished.stored_tokens`).
     """
 
     request_id: str
@@ -49,6 +50,7 @@ class GenerateRequest:
     digest_logits: bool = False
     output: tuple[int, ...] | None = None
     marks: tuple[int, ...] = ()
+    hand_over: bool = False
 
 
 class FinishReason(StrEnum):
@@ -134,7 +136,7 @@ class Finished:
     `completion_tokens` counts the emitted tokens, `first_token_ns` runs from submit to the first one (0: none), and
     `prefill_ns` is the part of it in which the runner computed the prompt, up to its logits on the CPU.
     `first_logits` is the sha256 of the first token's logits as float32 bytes when the request asked for it, else "".
-    `error` is set iff the reason is ERROR.
+    `error` is set iff the reason is ERROR. `stored_tokens` of a path that was handed over can be loaded by others.
     """
 
     request_id: str
@@ -146,6 +148,7 @@ class Finished:
     error: CacheError | None = None
     first_logits: str = ""
     prefill_ns: int = 0
+    stored_tokens: int = 0
 
     @property
     def cached_tokens(self) -> int:

@@ -73,9 +73,9 @@ class Engine:
         self._rules = AdmissionRules(parts.info, parts.policy, parts.sizes, parts.caches)
         self._random = random.Random(parts.seed)
         self._waiting: WaitingQueue[Waiting] = WaitingQueue(limits.queue_limit, limits.order)
-        self._untold = Untold(parts.pace)
+        self._untold = Untold(parts.pace, parts.cache.tiers.handing)
         self._counts: Counter[str] = Counter()
-        self._running = Running(parts, limits.publishes_decoded, self._untold.events, self._counts)
+        self._running = Running(parts, limits.publishes_decoded, self._untold, self._counts)
         self._swept_ns = parts.clock.now_ns()
         self._stalled = False
 
@@ -131,7 +131,7 @@ class Engine:
 
     def idle(self) -> bool:
         """Nothing waits, runs, or is still to be said."""
-        return not (self._running.works or self._waiting or self._untold.events)
+        return not (self._running.works or self._waiting) and self._untold.nothing
 
     def pause_s(self) -> float:
         """How long whoever drives `step` may wait before the next one; `bell` rings when something ends earlier."""
@@ -241,7 +241,7 @@ class Engine:
         tokens = np.array(request.tokens, dtype=np.int32)
         reuse = request.reuse and self._parts.caches
         namespace = self.namespace(request.tenant_salt)
-        return Prompt(tokens, namespace, len(tokens) - 1, reuse, request.priority)
+        return Prompt(tokens, namespace, len(tokens) - 1, reuse, request.priority, request.hand_over)
 
     def _asked(self, waiting: Waiting) -> Asked:
         prompt = waiting.prompt

@@ -11,11 +11,12 @@ import structlog
 
 from agentcache.cache import UnifiedRadixCache
 from agentcache.clock import Clock
-from agentcache.engine.api import EngineInfo, Event, FinishReason
+from agentcache.engine.api import EngineInfo, FinishReason
 from agentcache.engine.bell import Bell
 from agentcache.engine.computing import AtOnce, Chooses, Pace, Runs
 from agentcache.engine.publish import PublishPolicy
 from agentcache.engine.publisher import Publisher
+from agentcache.engine.untold import Untold
 from agentcache.engine.work import Work
 from agentcache.errors import CacheError, Kind
 from agentcache.keys import Namespace
@@ -51,10 +52,10 @@ class EngineParts:
 
 
 class Running:
-    """The admitted requests, by id, in order of admission. Events and counts go into the engine's own."""
+    """The admitted requests, by id, in order of admission. What is to be told and counts go into the engine's own."""
 
     def __init__(
-        self, parts: EngineParts, publishes_decoded: bool, events: list[Event], counts: Counter[str]
+        self, parts: EngineParts, publishes_decoded: bool, untold: Untold, counts: Counter[str]
     ) -> None:
         self.works: dict[str, Work] = {}
         self._cache = parts.cache
@@ -65,7 +66,7 @@ class Running:
         self._sizes = parts.sizes
         self._publisher = Publisher(parts.cache, parts.runner, parts.policy)
         self._publishes_decoded = publishes_decoded
-        self._events = events
+        self._untold = untold
         self._counts = counts
 
     def heads(self) -> list[Work]:
@@ -98,7 +99,7 @@ class Running:
             work.course = replace(work.course, started_ns=self._clock.now_ns())
             self._counts["admitted"] += 1
             self._counts["cached_tokens"] += work.turn.cached_tokens
-            self._events.append(work.admitted())
+            self._untold.events.append(work.admitted())
 
     def prefill_chunk(self, work: Work) -> int:
         """Compute up to the next multiple of the grid, publish what is due; the last chunk gives the first token."""
@@ -152,7 +153,7 @@ class Running:
             self._end(work, said)
             return
         self._counts["generated_tokens"] += 1
-        self._events.append(said)
+        self._untold.events.append(said)
         if work.completion_tokens == work.request.max_tokens:
             self._end(work, FinishReason.LENGTH)
 
@@ -183,7 +184,11 @@ class Running:
             return
         del self.works[work.request.request_id]
         self._counts[reason] += 1
-        self._events.append(work.finished(reason, error))
+        end = work.finished(reason, error)
+        if work.request.hand_over:
+            self._untold.when_stored(work.turn.number, end)
+        else:
+            self._untold.events.append(end)
         self._runner.drop(work.state)
         self._cache.finish(work.turn, work.request.user_end_tokens, Told(kind_of(reason)))
 
