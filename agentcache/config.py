@@ -214,6 +214,10 @@ class LinkSettings(_Group):
     advertise_url: str = Field(
         default="", description="the address at which routers reach it; without one that it listens on"
     )
+    role: Literal["both", "prefill", "decode"] = Field(
+        default="both",
+        description="prefill computes prompts for decode workers, which load them from the external store and answer",
+    )
     heartbeat_s: float = Field(
         default=1.0, gt=0, le=60, description="seconds between two signs of life for the routers"
     )
@@ -323,6 +327,27 @@ class Settings(LinkSettings, EngineSettings):
     otel: bool = Field(
         default=False, description="tell OpenTelemetry of requests, where OTEL_EXPORTER_OTLP_ENDPOINT says"
     )
+
+    @model_validator(mode="after")
+    def _role_can_be_played(self) -> "Settings":
+        for fault in _role_faults(self):
+            raise ValueError(fault)
+        return self
+
+
+def _role_faults(settings: Settings) -> Iterator[str]:
+    """What keeps prompts from coming from one worker to another."""
+    if settings.role == "both":
+        return
+    if settings.l3 in ("none", "memory"):
+        yield (
+            f"role {settings.role} hands prompts from one worker to another through an external store that both share, "
+            f"and l3 is {settings.l3}; name one with l3 (file, redis or mooncake), or leave role out"
+        )
+    if not (settings.router_dir or settings.redis_url):
+        yield f"role {settings.role} is for routers; name one with router_dir or redis_url, or leave role out"
+    if settings.role == "decode" and settings.prefetch == "best_effort":
+        yield "a decode worker waits for what was computed for it; prefetch is timeout or wait_complete there"
 
 
 def without_password(url: str) -> str:

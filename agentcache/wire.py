@@ -37,6 +37,11 @@ HINTS: Final = PREFIX + "hints"
 """Said by the router only: `ignored` to a tenant that is not heard when it says how long its sessions wait."""
 ROUTED: Final = PREFIX + "routed"
 """Said by the router only: which identity was used and why this worker, in a few words."""
+PREFILL: Final = PREFIX + "prefill"
+"""Said by the router only: who computed the prompt ahead of the worker that answers, or why nobody did."""
+
+STORED: Final = "stored_tokens"
+"""In the answer to a prompt that was computed for another worker: so many of its tokens can be loaded."""
 
 TAG_VALID_S: Final = 120
 SECRET_BYTES: Final = 32
@@ -48,6 +53,7 @@ class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a tag says beyond who and where.
 
     `ttl_s` is the idle lease that the session has from now on, 0 as before; `kv_hints`: the request may send some.
+    `prefill`: nothing is to be answered but that the prompt is computed, and lies where another worker can load it.
     """
 
     strict: bool = False
@@ -56,6 +62,7 @@ class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl_s: float = 0.0
     kv_hints: bool = False
     fork: bool = False
+    prefill: bool = False
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -255,7 +262,21 @@ class ComponentCard(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class WorkerCard(msgspec.Struct, frozen=True):
+class Role(StrEnum):
+    """What a worker is for."""
+
+    BOTH = "both"  # whole turns
+    PREFILL = "prefill"  # prompts of turns that others answer, and no whole turn
+    DECODE = "decode"  # whole turns, whose long prompts others compute ahead
+
+
+class Casting(msgspec.Struct, frozen=True, kw_only=True):
+    """The part that a worker plays; a `Role`, or one of a later version."""
+
+    role: str = Role.BOTH
+
+
+class WorkerCard(Casting, frozen=True):
     """What a worker is, told once per start. `incarnation` is new with every start: what came before it is gone.
 
     `namespace` are the fields (model, adapter, dtype, layout) that name its pages beside the tenant's salt. Addresses

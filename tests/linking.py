@@ -26,7 +26,7 @@ from agentcache.store.api import (
 )
 from agentcache.store.memory import MemoryStore
 from agentcache.types import SessionId
-from agentcache.wire import Hints, Receipt, Tag, WorkerCard, WorkerLoad
+from agentcache.wire import Hints, Receipt, Role, Tag, WorkerCard, WorkerLoad
 from agentcache.worker.headers import routed_identity
 from agentcache.worker.link import RouterLink
 from agentcache.worker.link_standing import Pace
@@ -124,8 +124,8 @@ class LinkWorld:
         self.thread = OnEngine(self.engine)
         self.link = self.linked("w1", f"start{next(self._numbers)}")
 
-    def linked(self, worker: str, incarnation: str) -> RouterLink:
-        card = WorkerCard(worker, incarnation, "http://w", "tiny-all", 4096, 4, 32, 8, 64)
+    def linked(self, worker: str, incarnation: str, role: Role = Role.BOTH) -> RouterLink:
+        card = WorkerCard(worker, incarnation, "http://w", "tiny-all", 4096, 4, 32, 8, 64, role=role)
         return RouterLink(self.desk, card, self.thread, self.clock, self.pace)
 
     def wait(self, seconds: float) -> None:

@@ -5,7 +5,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +36,6 @@ _FIELDS: dict[str, object] = {
     "pad_token_id": 0,
     "bos_token_id": 0,
     "eos_token_id": 2,
-    "num_hidden_layers": 3,
-    "layer_types": [RECURRENT, WINDOW, FULL],
     "sliding_window": 32,
     "num_experts": 2,
     "num_experts_per_tok": 1,
@@ -52,9 +50,13 @@ _FIELDS: dict[str, object] = {
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 
 
-def save_tiny_checkpoint(folder: Path) -> Path:
+LAYERS = (RECURRENT, WINDOW, FULL)
+
+
+def save_tiny_checkpoint(folder: Path, layers: Sequence[str] = LAYERS) -> Path:
     """A checkpoint directory with full attention, a window, a recurrent layer, and our own tokenizer."""
-    build_random(make_config("lara_mini", _FIELDS), seed=1).save_pretrained(folder)
+    fields = {**_FIELDS, "layer_types": list(layers), "num_hidden_layers": len(layers)}
+    build_random(make_config("lara_mini", fields), seed=1).save_pretrained(folder)
     for name in _TOKENIZER:
         shutil.copy(ASSETS / name, folder / name)
     return folder

@@ -16,6 +16,7 @@ from agentcache.router.fingerprint import Chain, Fingerprints, chain_of
 from agentcache.router.fleet import FleetView, Flight, Roster, WorkerView
 from agentcache.router.index import Forecast, PrefixIndex
 from agentcache.router.place import OVERLOADED, Candidate, Choice, Wish, must_look, place
+from agentcache.router.prefills import Prefills
 from agentcache.router.tokenizing import Tokenizing
 from agentcache.web.fields import Fields
 
@@ -91,6 +92,7 @@ class Sources:
     tokenizing: Tokenizing
     clock: Clock
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
+    prefills: Prefills = field(default_factory=Prefills)
 
 
 class Chooser:
@@ -242,7 +244,7 @@ class Chooser:
         known = {view.id for view in views if answered and self._from.feeds.mode(view.id) is FeedMode.EVENTS}
         guessed = ((view, shared.get(_mark(view), 0)) for view in views if view.id not in known)
         enough = {view.id: tokens for view, tokens in guessed if tokens >= _least_kept(view)}
-        return enough | dict(forecast.tokens), all(view.id in known for view in views if view.usable)
+        return enough | dict(forecast.tokens), all(view.id in known for view in views if view.answers)
 
     def _decided(self, asked: Asked, choice: Choice, chain: Chain, prompt_tokens: int) -> Chosen:
         return Chosen(

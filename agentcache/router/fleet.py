@@ -14,7 +14,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.router.settings import PlainUpstream
 from agentcache.router.unheard import Health, Probe, Unheard, no_probe
 from agentcache.store.api import WorkerEntry
-from agentcache.wire import WorkerCard
+from agentcache.wire import Role, WorkerCard
 
 PLAIN_SEATS = 8
 """What a server that does not say how many requests it runs at once is taken to run."""
@@ -75,6 +75,16 @@ class WorkerView(msgspec.Struct, frozen=True):
     def usable(self) -> bool:
         """Whether new work may go there."""
         return self.alive and not self.draining
+
+    @property
+    def prefills(self) -> bool:
+        """Whether it computes prompts for others, and answers nobody."""
+        return bool(self.card and self.card.role == Role.PREFILL)
+
+    @property
+    def answers(self) -> bool:
+        """Whether new turns may go there."""
+        return self.usable and not self.prefills
 
 
 class Roster(Protocol):

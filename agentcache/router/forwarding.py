@@ -29,6 +29,7 @@ _IDENTITY: Final = frozenset(
         wire.STRICT,
         wire.SUPERSEDED,
         wire.FORK,
+        wire.PREFILL,
     )
 )
 _NOT_FOR_OURS: Final = _OF_THIS_HOP | _IDENTITY

@@ -41,6 +41,11 @@ class Placement(Collector):
         index = self._from.index
         pages = {"known": index.pages, "dropped": index.dropped_pages}
         yield _by_what("index_pages", "Pages known of all workers, and given up for the budget", pages)
+        yield _by_what(
+            "prefills",
+            "Prompts for decode workers, computed ahead or why not",
+            dict(self._from.prefills.counts),
+        )
         asked = asdict(self._from.tokenizing.counts)
         yield _by_what("tokenizing", "Prompts that workers were asked to tokenize, and how that went", asked)
 

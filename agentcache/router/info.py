@@ -87,14 +87,16 @@ class InfoRoutes:
                 f"the loop {router.ended_loop!r} of this process has ended, its log says why: start it again"
             )
             return json_response(503, error_body(503, said, "background_ended"))
-        usable = sum(view.usable for view in router.fleet.views())
+        usable = sum(view.answers for view in router.fleet.views())
         if router.settings.without_store == "refuse":
             router.store_state.require()
         if not usable and not router.store_state.up:
             said = "the session store is away, the log says why; and no worker that was known answers"
             raise CacheError(Kind.STORE_FAILED, said)
         if not usable:
-            raise CacheError(Kind.NO_WORKER, "no worker is alive; " + _how_to_join(router.settings))
+            prefills = any(view.usable for view in router.fleet.views())
+            there = "the workers that are there compute prompts only" if prefills else "no worker is alive"
+            raise CacheError(Kind.NO_WORKER, f"{there}; {_how_to_join(router.settings)}")
         store = "up" if router.store_state.up else "down"
         return json_response(200, {"status": "ready", "workers": usable, "store": store})
 
@@ -164,5 +166,6 @@ def _shown(view: WorkerView) -> Json:
         "in_flight_here": view.in_flight,
         "models": list(view.models),
         "incarnation": card.incarnation if card else "",
+        "role": card.role if card else "",
         "drain": f"/v1/workers/{quote(view.id)}/drain",
     }

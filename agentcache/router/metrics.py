@@ -39,7 +39,8 @@ class Times:
 
 @dataclass(slots=True)
 class Tokens:
-    """Of a prompt: all, the most that any worker could reuse, what was expected of the chosen one, what it did reuse.
+    """Of a prompt: all, the most that any worker could reuse, what was expected of the chosen one, what it did reuse,
+    and what another worker had computed ahead.
 
     -1: unknown.
     """
@@ -48,6 +49,7 @@ class Tokens:
     best: int = -1
     predicted: int = -1
     cached: int = -1
+    prefilled: int = -1
 
     def known(self) -> Iterator[tuple[str, int]]:
         """What is known, by name."""
@@ -56,6 +58,7 @@ class Tokens:
             ("best", self.best),
             ("predicted", self.predicted),
             ("cached", self.cached),
+            ("prefilled", self.prefilled),
         )
         return (each for each in told if each[1] >= 0)
 

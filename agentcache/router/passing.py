@@ -1,8 +1,8 @@
 """One request from the choice of its worker to the end of its answer, with other workers before the first byte.
 
-settle ──► send ──┬─► answer: relay ──► leave
-  ▲               ├─► no answer, full, draining: another worker
-  └───────────────┴─► the worker knows a later generation: tag again
+settle ──► ahead ──► send ──┬─► answer: relay ──► leave
+  ▲                         ├─► no answer, full, draining: another worker
+  └─────────────────────────┴─► the worker knows a later generation: tag again
 """
 
 from http import HTTPStatus
@@ -16,6 +16,7 @@ from agentcache.router.context import Router
 from agentcache.router.forwarding import OURS, answer_headers
 from agentcache.router.looking import Looking, looking_at
 from agentcache.router.metrics import Facts, Tokens
+from agentcache.router.prefilling import Prefilling
 from agentcache.router.relay import Relay
 from agentcache.router.request import Request, said, written
 from agentcache.router.settling import Settled, Settling
@@ -39,6 +40,7 @@ class Passing:
         self._router = router
         self._request = request
         self._settling = Settling(router, request, standing)
+        self._prompt = Prefilling(router, request, self._settling)
         self._relay = relay
         self._facts = facts
         self._tried: set[str] = set()
@@ -77,6 +79,7 @@ class Passing:
         try:
             if settled.chosen.worker in self._tried:  # another router gave it the session meanwhile
                 return False
+            settled = await self._prompt.ahead(settled)
             self._note(settled)
             answer = await self._sent(settled, f"{self._request.request_id}.{number}")
             if isinstance(answer, NoAnswer):
@@ -203,12 +206,12 @@ class Passing:
         if self._request.pinned:
             return False
         without = self._tried | {worker}
-        return any(view.usable and view.id not in without for view in self._router.fleet.views())
+        return any(view.answers and view.id not in without for view in self._router.fleet.views())
 
     async def _relayed(self, settled: Settled, answer: Answer) -> None:
         """The answer as it is, byte for byte, to its end."""
         ours = settled.chosen.view.kind == OURS
-        told = said(self._request, settled.chosen, settled.standing)
+        told = said(self._request, settled.chosen, settled.standing, self._prompt.done.said)
         state = answer.header(wire.STATE) if ours else ""
         self._answered(settled, answer, told.get(wire.STATE) or state)
         if ours and settled.standing.referenced and answer.status == HTTPStatus.OK:
@@ -268,3 +271,6 @@ class Passing:
             facts.tokens.cached = int(cached)
         if ours and prompt.isdigit():
             facts.tokens.prompt = int(prompt)
+        if ours and prompt.isdigit() and cached.isdigit():
+            self._prompt.answered(settled.chosen, int(prompt), int(cached))
+        facts.tokens.prefilled = self._prompt.done.tokens or -1

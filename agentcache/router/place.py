@@ -91,7 +91,7 @@ def _home(wish: Wish, fitting: dict[str, Candidate]) -> Candidate | None:
 def _serves_others(wish: Wish, candidates: Sequence[Candidate], fitting: dict[str, Candidate]) -> bool:
     """Whether the session's worker is well and only does not serve this request's model."""
     bound = next((each.view for each in candidates if each.view.id == wish.bound), None)
-    return bool(bound and bound.usable and bound.id not in wish.exclude and bound.id not in fitting)
+    return bool(bound and bound.answers and bound.id not in wish.exclude and bound.id not in fitting)
 
 
 def _usable(wish: Wish, candidates: Sequence[Candidate]) -> dict[str, Candidate]:
@@ -100,7 +100,7 @@ def _usable(wish: Wish, candidates: Sequence[Candidate]) -> dict[str, Candidate]
     return {
         each.view.id: each
         for each in candidates
-        if each.view.usable
+        if each.view.answers
         and each.view.id not in wish.exclude
         and (not served or wish.model in each.view.models)
     }
@@ -210,6 +210,8 @@ def _left(wish: Wish, candidates: Sequence[Candidate]) -> str:
     bound = next((each.view for each in candidates if each.view.id == wish.bound), None)
     if not (bound and bound.alive):
         return "moved: its worker is gone"
+    if bound.prefills:
+        return "moved: its worker computes prompts only"
     return "moved: its worker is draining" if bound.draining else "its worker serves another model"
 
 
@@ -228,6 +230,9 @@ def _nobody(wish: Wish, candidates: Sequence[Candidate]) -> CacheError:
             worker=wish.pinned,
             **facts,
         )
-    if wish.model and any(view.usable for view in views):
+    if wish.model and any(view.answers for view in views):
         facts["model"] = wish.model  # type: ignore[assignment]
+    elif any(view.usable for view in views) and not wish.exclude:
+        said = "the workers that are there compute prompts only; start one with --role decode, or both"
+        return CacheError(Kind.NO_WORKER, said, **facts)
     return CacheError(Kind.NO_WORKER, "no worker can take this request now; try again", **facts)

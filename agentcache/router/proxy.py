@@ -118,8 +118,8 @@ class ProxyEndpoint:
 
     def _only_worker(self) -> str:
         """The single worker that new work can go to: the store may give it the session at once."""
-        usable = [view.id for view in self._router.fleet.views() if view.usable]
-        return usable[0] if len(usable) == 1 else ""
+        answering = [view.id for view in self._router.fleet.views() if view.answers]
+        return answering[0] if len(answering) == 1 else ""
 
     async def _closed(self, standing: Standing) -> None:
         """After the last request of a session, as its client said."""

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from agentcache import wire
 from agentcache.router.choosing import Chosen
 from agentcache.router.context import Router
+from agentcache.router.fleet import WorkerView
 from agentcache.router.forwarding import (
     OURS,
     REQUEST_ID,
@@ -66,15 +69,24 @@ def written(
 ) -> tuple[RawHeaders, bytes]:
     """Headers and body for the worker that was chosen."""
     if chosen.view.kind == OURS:
-        tag = router.signer.sign(_tag(router, request, chosen, standing, attempt_id))
-        return worker_headers(request.headers, tag, attempt_id), request.body
+        tag = _tag(router, request, chosen.view, standing, attempt_id)
+        return worker_headers(request.headers, router.signer.sign(tag), attempt_id), request.body
     kind, tenant = chosen.view.kind, request.tenant.name
     headers = plain_headers(kind, tenant, request.headers, attempt_id, router.settings.forward_keys)
     named = plain_session(standing.ref.tenant, standing.ref.session) if standing.referenced else ""
     return headers, plain_body(kind, tenant, request.body, request.fields.values, request.salt, named)
 
 
-def _tag(router: Router, request: Request, chosen: Chosen, standing: Standing, attempt_id: str) -> wire.Tag:
+def prefill_headers(
+    router: Router, request: Request, view: WorkerView, standing: Standing, attempt_id: str
+) -> RawHeaders:
+    """Headers for our worker that computes the prompt alone; where its session is over it computes nothing."""
+    tag = _tag(router, request, view, standing, attempt_id)
+    hinted = replace(tag, hints=replace(tag.hints, strict=True, prefill=True))
+    return worker_headers(request.headers, router.signer.sign(hinted), attempt_id)
+
+
+def _tag(router: Router, request: Request, view: WorkerView, standing: Standing, attempt_id: str) -> wire.Tag:
     """Without a reference a tag names no session: then nothing can register."""
     identity, tagged, held = request.identity, standing.tagged, standing.referenced
     return wire.Tag(
@@ -93,20 +105,21 @@ def _tag(router: Router, request: Request, chosen: Chosen, standing: Standing, a
             identity.fork,
         ),
         request_id=attempt_id,
-        worker=chosen.worker,
+        worker=view.id,
         issued_ms=router.world.now_ms(),
         epoch=tagged.epoch,
-        incarnation=chosen.view.card.incarnation if chosen.view.card else "",
+        incarnation=view.card.incarnation if view.card else "",
     )
 
 
-def said(request: Request, chosen: Chosen, standing: Standing) -> Mapping[str, str]:
-    """Our headers of an answer, in place of the worker's of the same names."""
+def said(request: Request, chosen: Chosen, standing: Standing, prefill: str = "") -> Mapping[str, str]:
+    """Our headers of an answer, in place of the worker's of the same names. `prefill`: who computed its prompt."""
     identity, ours = request.identity, chosen.view.kind == OURS
     told = {
         REQUEST_ID: request.request_id,
         wire.WORKER: chosen.worker,
         wire.ROUTED: f"by {chosen.why}; {identity.said}",
+        wire.PREFILL: prefill,
         wire.SESSION: standing.ref.session,
         wire.GENERATION: str(standing.generation or ""),
         wire.STATE: standing.state or ("" if ours else _plain_state(standing)),

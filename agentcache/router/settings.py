@@ -94,7 +94,20 @@ class StoreSettings(_Group):
     )
 
 
-class RouterSettings(StoreSettings, ServerSettings):
+class PrefillSettings(_Group):
+    """Prompts that prefill workers compute for decode workers."""
+
+    prefill_min_tokens: int = Field(
+        default=1024,
+        ge=1,
+        description="tokens of a prompt that a decode worker does not have, from which a prefill worker is asked",
+    )
+    prefill_timeout_s: float = Field(
+        default=30.0, gt=0, le=3600, description="seconds that a request waits for a prefill worker"
+    )
+
+
+class RouterSettings(PrefillSettings, StoreSettings, ServerSettings):
     """Everything that a router is started with."""
 
     upstream: tuple[str, ...] = Field(

@@ -158,6 +158,25 @@ class Standings:
         self.bindings.learn(standing.ref, placed.worker)
         return _placed(standing, placed)
 
+    async def lent(self, standing: Standing, worker: str) -> Standing:
+        """The same request, with `worker` as the one that computes prompts for its session (`tagged.prefill`).
+
+        Where the session has changed meanwhile it is not, and the request stands as it did.
+
+        Caller  has a standing with a reference
+        Errors  CacheError(STORE_FAILED)
+        """
+        tagged = standing.tagged
+        seen = (tagged.generation, tagged.placement)
+        try:
+            placed = await self._store.assign(standing.ref, *seen, worker, prefill=True)
+        except CacheError:
+            self.state.failed()
+            raise
+        if placed.worker != worker:
+            return replace(standing, tagged=replace(tagged, prefill=""))
+        return replace(standing, tagged=replace(tagged, prefill=worker, placement=placed.placement))
+
     def unreferenced(self, standing: Standing, state: str, why: str) -> Standing:
         """The same request, served without its session."""
         return replace(standing, referenced=False, state=state, why=why, bound=standing.tagged.worker)

@@ -1,7 +1,7 @@
 """One look at a router or a worker: plain values from `/metrics`, `/v1/sessions` and `/v1/workers`."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -63,10 +63,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker; `reached` False: its numbers are not known, only what its router says of it."""
+    """A worker; `reached` False: its numbers are not known, only what its router says of it. `role`: "" is not said."""
 
     id: str
     state: str = "alive"
+    role: str = ""
     reached: bool = True
     running: int = 0
     waiting: int = 0
@@ -109,7 +110,7 @@ def look(fetch: Fetch, url: str, at_s: float) -> Look:
 
 
 def _at_worker(fetch: Fetch, url: str, at_s: float, metrics: "_Metrics") -> Look:
-    worker = _worker_seen(url.partition("://")[2], "alive", metrics)
+    worker = _worker_seen(metrics, WorkerSeen(url.partition("://")[2]))
     sessions, _, notes = _sessions(fetch(url, "/v1/sessions"))
     return Look(url, WORKER, at_s, worker.counts, worker.open_sessions, sessions, (worker,), notes)
 
@@ -146,23 +147,23 @@ def _refused(what: str, said: Said) -> str:
 
 def _seen_by_router(fetch: Fetch, said: Mapping[str, Any]) -> WorkerSeen:
     """A worker's own numbers where they can be had; its metrics are open to all."""
-    name, state = str(said.get("id", "")), str(said.get("state", ""))
+    name, state, role = (str(said.get(name, "")) for name in ("id", "state", "role"))
+    who = WorkerSeen(name, state, role)
     if said.get("kind") == "agentcache" and said.get("alive"):
         try:
             metrics = _Metrics(fetch(str(said.get("url", "")), "/metrics"))
         except CacheError:
             metrics = _Metrics(Said(0, ""))
         if metrics.has("agentcache_sessions_open"):
-            return _worker_seen(name, state, metrics)
+            return _worker_seen(metrics, who)
     running, waiting = _whole(said.get("running")), _whole(said.get("waiting"))
-    return WorkerSeen(name, state, False, running, waiting)
+    return replace(who, reached=False, running=running, waiting=waiting)
 
 
-def _worker_seen(name: str, state: str, metrics: "_Metrics") -> WorkerSeen:
+def _worker_seen(metrics: "_Metrics", who: WorkerSeen) -> WorkerSeen:
     cached = metrics.by_label("agentcache_cached_tokens_total", "cache_source")
-    return WorkerSeen(
-        id=name,
-        state=state,
+    return replace(
+        who,
         running=int(metrics.value("agentcache_num_running_reqs")),
         waiting=int(metrics.value("agentcache_num_queue_reqs")),
         open_sessions=int(metrics.value("agentcache_sessions_open")),

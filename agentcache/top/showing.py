@@ -51,6 +51,7 @@ def _worker_json(worker: WorkerSeen) -> dict[str, Any]:
     return {
         "id": worker.id,
         "state": worker.state,
+        "role": worker.role or None,
         "reached": worker.reached,
         "running": worker.running,
         "waiting": worker.waiting,
@@ -91,7 +92,8 @@ def _workers(workers: Iterable[WorkerSeen]) -> Table:
         rate = worker.counts.rate()
         hits = ("–" if rate is None else f"{rate:.1%}") if worker.reached else "not reached"
         counted = (worker.open_sessions, worker.running, worker.waiting)
-        _row(table, worker.id, worker.state, *map(str, counted), hits)
+        state = f"{worker.state}, {worker.role}" if worker.role not in ("", "both") else worker.state
+        _row(table, worker.id, state, *map(str, counted), hits)
     return table
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.types import Receive, Scope, Send
 
@@ -19,6 +19,7 @@ from agentcache.web.status import HTTP_STATUS, ErrorAnswer, anthropic_answer, er
 from agentcache.wire import RETENTION, REUSE
 from agentcache.worker.answers import ChatShape, Head, Shape, TextShape, extension
 from agentcache.worker.context import Worker
+from agentcache.worker.handing_over import PREFILL_SHAPE, handed_over
 from agentcache.worker.headers import Identity, answer_headers, why_not_deeper
 from agentcache.worker.log_line import tell
 from agentcache.worker.messages import chat_of_messages
@@ -49,6 +50,12 @@ class Asked:
     prompted: Prompted
     shape: Shape
     retention: Retention = NOTHING_ASKED
+
+    def for_another(self) -> "Asked":
+        """The prompt alone, in one piece, whatever the request wants of its answer."""
+        options = replace(self.prompted.options, stream=False, stops=())
+        prompted = replace(self.prompted, options=options, parse_calls=False, one_call=False)
+        return replace(self, request=handed_over(self.request), prompted=prompted, shape=PREFILL_SHAPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,7 @@ class GenerateEndpoint:
         granted = self._worker.gate.admit(headers)
         try:
             asked = await self._ask(granted, headers, parse_object(body))
-            await self._answer(asked, granted, reply, tally)
+            await self._answer(asked.for_another() if granted.hands_over else asked, granted, reply, tally)
         except CacheError as error:
             raise granted.in_own_words(error) from None
 

@@ -20,7 +20,7 @@ from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
 from agentcache.routed import KnownSession
 from agentcache.store.api import WorkerDesk
-from agentcache.wire import Notice, Receipt, WorkerCard
+from agentcache.wire import Notice, Receipt, Role, WorkerCard
 from agentcache.worker.link_mail import Mailbox
 from agentcache.worker.link_orders import Following, failed, offers_of
 from agentcache.worker.link_standing import Caller, Contact, Doubts, Pace, Pulse
@@ -171,7 +171,8 @@ class RouterLink:
     async def _offer_these(self, known: Sequence[KnownSession], lost: bool) -> None:
         for first in range(0, len(known), OFFERS_AT_ONCE):
             some = known[first : first + OFFERS_AT_ONCE]
-            answers = await self._desk.offer(self._card.worker, offers_of(some), lost)
+            offers = offers_of(some, prefill=self._card.role == Role.PREFILL)
+            answers = await self._desk.offer(self._card.worker, offers, lost)
             await self._thread.call(partial(self._following.settle, known=some, answers=answers))
 
     async def _obey(self, notices: Sequence[Notice]) -> Sequence[Receipt]:

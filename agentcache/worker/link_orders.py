@@ -87,8 +87,8 @@ def failed(notice: Notice, worker: str, said: str) -> Receipt:
     )
 
 
-def offers_of(known: Iterable[KnownSession]) -> list[Offer]:
-    """Sessions as they are offered to a store: by their tenants' names for them."""
+def offers_of(known: Iterable[KnownSession], prefill: bool = False) -> list[Offer]:
+    """Sessions as they are offered to a store: by their tenants' names for them. `prefill`: the worker's role."""
     return [
         Offer(
             ref=SessionRef(*unscoped(one.session)),
@@ -97,6 +97,7 @@ def offers_of(known: Iterable[KnownSession]) -> list[Offer]:
             idle_s=one.idle_s,
             ttl_s=one.ttl_s,
             parent=unscoped(one.parent)[1] if one.parent else "",
+            prefill=prefill,
         )
         for one in known
     ]

@@ -102,6 +102,7 @@ class Member:
             replay_url=worker.events.replay_url,
             started_ms=unix_ms(),
             prompt_bytes_max=worker.prompt_bytes_max,
+            role=settings.role,
         )
 
 

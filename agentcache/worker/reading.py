@@ -45,7 +45,8 @@ class Piece:
 class Outcome:
     """The end of a turn: OpenAI's finish reason, and the counts of its usage. Times in nanoseconds since submit.
 
-    `stop_string` is the one that cut the text, "" if none did. `written_tokens` of the prompt are new in the cache.
+    `stop_string` is the one that cut the text, "" if none did. `written_tokens` of the prompt are new in the cache,
+    and `stored_tokens` of one that was computed for another worker can be loaded by that.
     """
 
     reason: str
@@ -56,6 +57,7 @@ class Outcome:
     first_logits: str = ""
     stop_string: str = ""
     written_tokens: int = 0
+    stored_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -165,4 +167,5 @@ def _outcome(event: Finished, reading: Reading) -> Outcome:
         event.first_token_ns,
         event.first_logits,
         reading.stops.matched,
+        stored_tokens=event.stored_tokens,
     )

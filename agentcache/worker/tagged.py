@@ -44,6 +44,11 @@ class Grant:
         """Whether `kv_hints` are read: where there is no router, and for tenants that routers let."""
         return not self.tag or self.tag.hints.kv_hints
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether a router wants the prompt computed for another worker, and no answer to it."""
+        return bool(self.tag and self.tag.hints.prefill)
+
     def session(self, text: str, param: str) -> SessionId:
         """What the worker calls the session that a request names. Operators name the tenant too.
 

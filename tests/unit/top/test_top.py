@@ -17,6 +17,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.top.command import Way, World, show, top
 from agentcache.top.fetching import Fetch, Said, checked_url, fetching
 from agentcache.top.looking import Counts, Look, look
+from agentcache.top.showing import look_json
 
 URL, OTHER = "http://router:8000", "http://worker:8100"
 WORKER_METRICS = """
@@ -134,6 +135,14 @@ def test_a_router_is_seen_with_its_workers_own_numbers() -> None:
     now = seen(a_router(other_metrics=WORKER_METRICS))
     assert (now.kind, now.open_sessions, now.counts.rate()) == ("router", 7, 0.7)
     assert [(worker.id, worker.reached, worker.running) for worker in now.workers] == [("w1", True, 1)]
+
+
+@pytest.mark.parametrize("role", ["prefill", "both", ""])
+def test_a_worker_that_does_half_of_it_is_shown_with_its_role(role: str) -> None:
+    one = {"id": "w1", "url": OTHER, "kind": "agentcache", "alive": True, "state": "alive", "role": role}
+    fetch = a_router(v1_workers={"data": [one]}, other_metrics=WORKER_METRICS)
+    assert look_json(seen(fetch), None)["workers"][0]["role"] == (role or None)
+    assert ("alive, prefill" in drawn(fetch)) == (role == "prefill")
 
 
 @pytest.mark.parametrize("away", [500, "not metrics {{{", CacheError(Kind.UNREACHABLE, "nobody")])
