@@ -196,6 +196,7 @@ _CALLS = frozenset(
         "close",
         "look",
         "list",
+        "recent",
         "note",
         "workers",
         "sweep",

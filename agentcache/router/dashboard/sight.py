@@ -16,7 +16,7 @@ from agentcache.router.fleet import WorkerView
 from agentcache.router.forwarding import OURS, session_path
 from agentcache.router.holders import Bearer, Get
 from agentcache.router.upstream import Reply
-from agentcache.store.api import SessionRecord, SessionRef, SessionStore
+from agentcache.store.api import SessionRecord, SessionRef, Store
 
 T = TypeVar("T")
 ASK_S: Final = 1.0
@@ -28,7 +28,7 @@ AT_ONCE: Final = 16
 WORKERS: Final = 48
 """The most workers that are asked."""
 READ: Final = 1_000
-"""The most open sessions that are read, shared evenly by the tenants; the oldest of each."""
+"""The most open sessions that are read, shared evenly by the tenants; those of each that were used last."""
 TENANTS: Final = 64
 """The most tenants whose sessions are read."""
 BRANCHES: Final = 150
@@ -88,7 +88,7 @@ class SessionSight:
 class Sources:
     """Where it all comes from."""
 
-    store: SessionStore
+    store: Store
     tenants: tuple[str, ...]
     workers: Callable[[], tuple[WorkerView, ...]]
     get: Get
@@ -165,8 +165,8 @@ class Sight:
         records: list[SessionRecord] = []
         there = 0
         for tenant in tenants:
-            page = await self._from.store.list(tenant, "", READ // len(tenants))
-            records += page.records
+            page = await self._from.store.recent(tenant, READ // len(tenants))
+            records += sorted(page.records, key=lambda record: record.generation)
             there += max(page.open_sessions, len(page.records))
         said = (
             f"{len(self._from.tenants)} tenants; shown are {TENANTS}" if self._from.tenants != tenants else ""

@@ -167,6 +167,17 @@ async def test_sessions_of_all_tenants_are_read_some_of_very_many() -> None:
     assert found.rows[0].record.ref == SessionRef("b", "own")
 
 
+async def test_of_very_many_sessions_those_used_last_are_read() -> None:
+    looked = await looking()
+    await looked.open("oldest", *(f"s{number:04}" for number in range(READ)))
+    for ref, session in looked.store.books.open.items():
+        if ref.session != "oldest":
+            session.used_ms, session.deadline_ms = session.used_ms - 5000, session.deadline_ms - 5000
+    found = (await looked.sight.overview()).families
+    assert (found.open, found.unread) == (READ + 1, 1)
+    assert "oldest" in {row.record.ref.session for row in found.rows}
+
+
 async def test_of_very_many_tenants_some_are_read() -> None:
     looked = await looking(tenants=tuple(f"t{number:03}" for number in range(TENANTS + 1)))
     await looked.open("first", tenant="t000")
