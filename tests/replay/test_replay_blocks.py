@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agentcache.clock import ManualClock, SystemClock
+from agentcache.engine.tokenizer import ChatTokenizer
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.cli import AT_A_WORKER, ReplayOptions, replay
 from agentcache.replay.client import Ask, WorkerClient, worker_client
@@ -117,6 +118,7 @@ async def test_no_block_is_spelled_in_tokens_that_mean_something_to_the_worker(c
         await client.connect()
         known = vocabulary(client.about)
     tokenizer = counting.worker.tokenizer
+    assert isinstance(tokenizer, ChatTokenizer)
     written_as_text = [token for token in known if tokenizer.decode([token]) == tokenizer.spell([token])]
     assert known == written_as_text
     assert not {*known} & {*tokenizer.stop_tokens}

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from agentcache.engine import parts
+from agentcache.engine.tokenizer import ChatTokenizer
 from agentcache.worker import messages, responses
 from agentcache.worker.context import Worker
 from tests.encoding import Watched
@@ -31,6 +32,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture
 def watched(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    assert isinstance(worker.tokenizer, ChatTokenizer)
     watched = Watched(worker.tokenizer._tokenizer)
     monkeypatch.setattr(worker.tokenizer._parts, "_encoder", watched)
     return watched
