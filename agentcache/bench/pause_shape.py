@@ -11,7 +11,7 @@ from typing import Final
 
 from agentcache.engine.publish import POOL_SETTINGS, PublishPolicy
 from agentcache.errors import CacheError, Kind
-from agentcache.types import ComponentSpec
+from agentcache.types import ComponentName, ComponentSpec
 
 AGENTS: Final = 3
 """Other agents at each engine, each with a prompt as long as the session's."""
@@ -105,5 +105,5 @@ def _setting(spec: ComponentSpec) -> str:
     return POOL_SETTINGS[type(spec.rule)]
 
 
-def _by_name(policy: PublishPolicy, slots: Mapping[str, float]) -> dict[str, int]:
+def _by_name(policy: PublishPolicy, slots: Mapping[str, float]) -> dict[ComponentName, int]:
     return {spec.name: int(slots[_setting(spec)]) for spec in policy.specs}
