@@ -24,9 +24,9 @@ ENOUGH: Final = 3
 """Gaps of a tool before anybody is told."""
 LEAST_S: Final = 1.0
 """Shorter waits are not worth a word: nothing could be moved and be back in time."""
-SPREAD: Final = 1.0
-"""A tool whose log gaps are usually off by more than this from their mean is not foreseen: hints that are off by so
-much order sessions no better than their own history does (decisions/0009)."""
+SPREAD: Final = 0.5
+"""A tool whose log gaps are usually off by more than this from their mean is not foreseen: one time for all sessions
+then orders them worse than the history of each does (decisions/0022)."""
 REMEMBERED: Final = 50
 """How many gaps of a tool its mean remembers."""
 TENANTS: Final = 256

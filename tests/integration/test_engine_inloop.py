@@ -1,6 +1,5 @@
 """An engine in its askers' loop behaves as one on a thread, in the loop's time."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -52,7 +51,6 @@ def test_who_leaves_ends_the_request() -> None:
         asking = thread.generate(request(count=100))
         await anext(asking)
         await asking.aclose()
-        await asyncio.sleep(1)
         assert await thread.call(lambda engine: engine.active()) == ()
         await thread.call(nothing_left)
 

@@ -99,7 +99,7 @@ def test_what_one_session_teaches_counts_for_all_of_the_tenant_and_for_no_other(
 
 def test_logarithms_are_averaged_and_new_gaps_move_the_mean() -> None:
     world = World()
-    for seconds in (10.0, 20.0, 40.0):
+    for seconds in (16.0, 20.0, 25.0):
         world.turn(seconds, "bash")
     world.turn(20.0, "bash")
     assert world.hints == [("bash", 20.0)]
@@ -128,6 +128,19 @@ def test_a_tool_that_takes_now_this_long_and_now_that_is_not_foreseen() -> None:
     for _ in range(100):
         world.turn(20.0, "bash")
     assert world.told
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.2, True), (1.5, True), (2.2, False), (3.0, False)])
+def test_a_tool_is_foreseen_while_it_is_usually_nearer_its_mean_than_histories_are(
+    factor: float, told: bool
+) -> None:
+    world = World()
+    for _ in range(50):
+        world.turn(20.0 / factor, "bash")
+        world.turn(20.0 * factor, "bash")
+    world.told.clear()
+    world.ends("bash")
+    assert bool(world.told) == told
 
 
 @pytest.mark.parametrize(("gap_s", "learned_s"), [(0.0, SHORTEST_S), (1e-6, SHORTEST_S), (1e6, LONGEST_S)])
