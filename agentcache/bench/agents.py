@@ -38,7 +38,7 @@ from agentcache.replay.lab.cells import Cell, Hints, Policy
 from agentcache.replay.lab.command import load_workload, trace_as_json
 from agentcache.replay.lab.options import LabOptions
 from agentcache.replay.lab.replaying import replay_cell, room_pages
-from agentcache.replay.lab.scripts import draw_script
+from agentcache.replay.lab.scripts import LIVE, draw_script
 from agentcache.replay.lab.selecting import Selection
 from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.shown import on_stdout
@@ -109,13 +109,14 @@ class Options:
         """The arms; lru is always among them."""
         return [arm for arm in ARMS if not self.arms or arm.name in (FLOOR, *self.arms)]
 
-    def condition(self, room: float) -> Cell:
-        """What all arms of a table have in common."""
+    def condition(self, room: float, requests: bool = False) -> Cell:
+        """What all arms of a table have in common. `requests`: the trace is a stream of single ones."""
         usual = Machine()
         machine = replace(
             usual, prefill=self.speed * usual.prefill, decode=self.speed * usual.decode, queue=True
         )
-        live = self.live if self.live is not None else 40.0 if self.traces else SYNTHETIC_LIVE
+        usual_live = 0.0 if requests else LIVE if self.traces else SYNTHETIC_LIVE
+        live = usual_live if self.live is None else self.live
         return Cell(Policy.LRU, room, live=live, machine=machine)
 
 
@@ -145,7 +146,7 @@ def run(options: Options, console: Console) -> dict[str, Any]:
         gc.collect()
         gc.freeze()  # what is read stays: no collection need walk it
         for room in options.rooms:
-            rows += _table(name, workload, options.condition(room), options, console)
+            rows += _table(name, workload, options.condition(room, workload.requests), options, console)
     return {
         "options": {
             "seeds": options.seeds,

@@ -6,6 +6,7 @@
 A worker for such chats has pages of one token (`PAGE`), and pools and speeds in pages.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -182,4 +183,4 @@ def _last_pages(workload: Workload) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _called(tool: str) -> str:
-    return f'<tool_call>{{"name": "{tool}", "arguments": {{}}}}</tool_call>'
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': {}})}</tool_call>"

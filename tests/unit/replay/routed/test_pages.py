@@ -72,14 +72,17 @@ def test_the_last_page_of_a_prompt_is_computed() -> None:
 
 
 def test_answers_that_call_read_as_calls_of_the_traces_tools() -> None:
-    named = (("bash", 1.0), ("grep", None))
+    named = (("bash", 1.0), ('a "quoted" one', None))
     session = told(call(0, (1,), 64, tools=named, finish="tool_calls"), call(1, (2,), 128, finish="stop"))
     workload = in_whole_pages(page([session], lambda _: []))
     [paged] = workload.sessions
-    assert (tools_of(paged, 0), tools_of(paged, 1)) == (("bash", "grep"), ())
+    assert (tools_of(paged, 0), tools_of(paged, 1)) == (("bash", 'a "quoted" one'), ())
     reader = PageTokenizer(spoken_by(workload)).detokenizer()
     parts = ToolCallParser().push("".join(map(reader.push, paged.calls[0].output.tolist())))
-    assert [part.name for part in parts if isinstance(part, Called)] == ["bash", "grep"]
+    assert [part.name for part in parts if isinstance(part, Called)] == [
+        "bash",
+        'a "quoted" one',
+    ]
     assert reader.push(int(paged.calls[1].output[-1])) == reader.flush() == ""
 
 
