@@ -24,6 +24,8 @@ MOVE_REST_S = 10.0
 """A session that moved for load stays for so long, whatever the load."""
 REMEMBERED = 100_000
 """Families, sessions and moves that a router remembers."""
+MODEL_CHARS = 1024
+"""No model has a longer name: it is remembered with each session, and clients may send any."""
 NOTHING_LOOKED_UP = Forecast({}, {})
 
 
@@ -51,9 +53,9 @@ class Asked:
 
     @property
     def model(self) -> str:
-        """As the request names it; one that is no text names none."""
+        """As the request names it; one that is no text, or longer than any, names none."""
         said = self.fields.values.get("model")
-        return said if isinstance(said, str) else ""
+        return said if isinstance(said, str) and len(said) <= MODEL_CHARS else ""
 
 
 @dataclass(frozen=True, slots=True)

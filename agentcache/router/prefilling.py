@@ -98,7 +98,7 @@ class Prefilling:
             return
         if self._request.identity.session:
             turn = LastTurn(_mark(chosen.view), len(self._request.body), prompt_tokens)
-            self._prefills.answered(self._session, turn)
+            self._prefills.answered(self._session(chosen), turn)
         done = self.done
         if done.worker:
             self._came(done.worker, chosen, 2 * (cached_tokens - done.had) >= done.tokens - done.had)
@@ -110,14 +110,8 @@ class Prefilling:
     def _prefills(self) -> Prefills:
         return self._router.chooser.sources.prefills
 
-    @property
-    def _session(self) -> tuple[str, ...]:
-        model = self._request.fields.values.get("model")
-        return (
-            self._request.tenant.name,
-            self._request.identity.session,
-            model if isinstance(model, str) else "",
-        )
+    def _session(self, chosen: Chosen) -> tuple[str, ...]:
+        return self._request.tenant.name, self._request.identity.session, chosen.asked.model
 
     def _concerns(self, decoder: WorkerView) -> bool:
         if not (_decodes(decoder) and self._request.route.turn):
@@ -129,7 +123,7 @@ class Prefilling:
     async def _wish(self, settled: Settled) -> tuple[PrefillWish | None, Sequence[Candidate]]:
         """None: nobody can say how long the prompt is."""
         decoder, least = settled.chosen.view, self._router.settings.prefill_min_tokens
-        before = self._prefills.last_turn(self._session)
+        before = self._prefills.last_turn(self._session(settled.chosen))
         longer = len(self._request.body) - before.body_bytes
         goes_on = before.worker == _mark(decoder) and longer >= 0
         short = PrefillWish(decoder, 0, 0, least)
@@ -226,6 +220,7 @@ class Prefilling:
         if answer.status == HTTPStatus.UNAUTHORIZED:
             said = f"it refused the router's tag; compare secrets and clocks: {body[:300].decode('utf-8', 'replace')}"
             structlog.get_logger().error("tag_refused", worker=view.id, said=said)
+            self._router.fleet.failed(view.id)
         if answer.status != HTTPStatus.OK:
             other = (
                 NoPrefill.FAILED if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR else NoPrefill.REFUSED

@@ -245,6 +245,23 @@ async def test_one_that_is_gone_is_not_asked_again_until_it_is_heard() -> None:
         assert said(await ask(routed, [7] * 400)) == "none; no prefill worker"
 
 
+async def test_one_that_does_not_believe_our_tags_is_not_asked_again_until_it_is_heard() -> None:
+    async with fleet(refuses_tags) as (routed, _, (prefill,)):
+        assert said(await ask(routed)) == "none; refused"
+        assert said(await ask(routed, [7] * 400)) == "none; no prefill worker"
+        assert len(prefill.heard) == 1
+
+
+async def test_what_is_remembered_of_a_turn_has_a_bounded_size() -> None:
+    """A model may have any name that a client makes up."""
+    async with fleet(stores(), decode=answers_like_it) as (routed, _, (prefill,)):
+        for length in (200, 220):
+            told = said(await ask(routed, [7] * length, body={"model": "m" * 10**6}))
+        assert (told, len(prefill.heard)) == ("none; short", 1)
+        (known,) = routed.router.chooser.sources.prefills._turns._rows
+        assert sum(map(len, known)) < 2_000
+
+
 async def test_one_that_is_late_is_left_and_its_work_ends() -> None:
     async with fleet(never, prefill_timeout_s=0.1) as (routed, decoder, (prefill,)):
         assert said(await ask(routed)) == "none; late"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agentcache.errors import CacheError, Kind
-from agentcache.router.choosing import MOVE_REST_S, Asked
+from agentcache.router.choosing import MODEL_CHARS, MOVE_REST_S, Asked
 from agentcache.router.feed import FeedMode
 from agentcache.web.fields import Fields
 from tests.choosing import CHAT, SALT, Table, publishing, says, tokens_of
@@ -311,3 +311,8 @@ async def test_a_model_that_is_no_text_is_none() -> None:
     async with Table(card_of("a")) as table:
         assert (await table.ask(body={"model": 7})).worker == "a"
         assert Asked("t", SALT, CHAT, Fields({})).model == ""
+
+
+def test_a_model_longer_than_any_is_none_and_nothing_of_it_is_remembered() -> None:
+    for length, kept in ((MODEL_CHARS, MODEL_CHARS), (MODEL_CHARS + 1, 0), (10**6, 0)):
+        assert len(Asked("t", SALT, CHAT, Fields({"model": "m" * length})).model) == kept
