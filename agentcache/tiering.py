@@ -95,7 +95,7 @@ class Tiering:
 
     def ended(self, turn: ActiveTurn) -> None:
         """A turn that still holds its lease has registered, or will not."""
-        sent = turn.boundary_tokens if turn.prompt.hands_over else 0
+        sent = turn.handed_over_tokens
         if sent:
             self.handing.begin(turn.number, _copied(turn, sent))
         self._writer.published([_copied(turn, boundary) for boundary in turn.published], sent)

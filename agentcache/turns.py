@@ -80,6 +80,12 @@ class ActiveTurn:
         """How many tokens the cache can restore for this turn now."""
         return self.locked.boundary.length
 
+    @property
+    def handed_over_tokens(self) -> int:
+        """The deepest boundary from which another worker can go on with the prompt; 0 if it hands nothing over."""
+        known = (self.cached_tokens, *self.published) if self.prompt.hands_over else ()
+        return max((boundary for boundary in known if boundary <= self.prompt.limit), default=0)
+
     def extended(self, tokens: Tokens, page_tokens: int) -> Key:
         """The key of a path that goes on from this turn's boundary.
 

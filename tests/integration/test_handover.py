@@ -78,7 +78,7 @@ def test_turns_whose_prompts_another_engine_computes_are_the_same_bits(
             golden.append(serve(alone, ask(f"a{turn}", prompt, 6, digest_logits=True, **fields)))
             finished, _ = ended(prefill, handing_over(f"p{turn}", prompt, **fields))
             boundary = (len(prompt) - 1) // GRID * GRID
-            assert finished.stored_tokens == boundary or len(prompt) % GRID == 0
+            assert finished.stored_tokens == boundary
             before = decode.cache.peek(decode._prompt(ask("x", prompt)))
             said = serve(decode, ask(f"d{turn}", prompt, 6, digest_logits=True, **fields))
             assert (said.tokens, said.first_logits) == (golden[-1].tokens, golden[-1].first_logits)
@@ -92,6 +92,29 @@ def test_turns_whose_prompts_another_engine_computes_are_the_same_bits(
             until_idle(engine)
             assert at_rest(engine)
     alone.close()
+
+
+@pytest.mark.parametrize("policy", WritePolicy)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_that_ends_where_a_chunk_does_is_handed_over_where_others_go_on_from_it(
+    family: str, policy: WritePolicy
+) -> None:
+    """They compute its last token themselves, and with it the last chunk. New, and once it is known."""
+    prompt = PROMPT[:STORED]
+    with engine_on(MemoryStore(64 * MIB), family, write_policy=policy) as engine:
+        for name in ("p1", "p2"):
+            engine.detach()
+            store = MemoryStore(64 * MIB)
+            engine.attach(Shared(store))
+            engine.submit(handing_over(name, prompt))
+            events: list[Event] = []
+            while not of(Finished, events):
+                events += engine.step()
+                engine.rest()
+            (finished,) = of(Finished, events)
+            with engine_on(store, family) as other:
+                cached = serve(other, ask("d", prompt, 4)).cached
+            assert finished.stored_tokens == cached.external == STORED - GRID
 
 
 @pytest.mark.parametrize("policy", WritePolicy)
