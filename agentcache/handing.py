@@ -2,7 +2,8 @@
 
     begin ──► copying ──► asking ──► so many tokens can be loaded from there
                  ▲           │
-                 └───────────┘  once more, where something has left that was believed to be there
+                 └─ waiting ◄┘  once more, where something has left that was believed to be there, or found no room on
+                                the way: as soon as nothing else is on it
 
 What does not arrive makes a path shorter, never a failure.
 """
@@ -25,12 +26,14 @@ _Name = tuple[ComponentName, bytes]
 
 @dataclass(slots=True, eq=False)
 class _Handover:
-    """One path. `job` is the copy that runs, 0 for none; `start`: what lies before is taken to be there."""
+    """One path. `job` is the copy that runs, 0 for none; `start`: what lies before is taken to be there; `waits`: it is
+    to be copied once nothing else is."""
 
     path: Copied
-    job: int
-    start: int = 0
-    rounds: int = 1
+    start: int
+    job: int = 0
+    rounds: int = 0
+    waits: bool = True
     asked: tuple[_Name, ...] = ()
     stored: int | None = None
 
@@ -49,11 +52,19 @@ class Handing:
         """Nothing is being copied or asked for."""
         return all(one.stored is not None for one in self._known.values())
 
+    @property
+    def waiting(self) -> bool:
+        """Something is to be copied before anything else is."""
+        return any(one.waits for one in self._known.values())
+
     def begin(self, number: int, path: Copied) -> None:
         """Begin with the path of a turn that ends. Caller: it still holds its lease."""
         chunks = max(1, MOST_NAMES // names_per_chunk(self._config))
         start = max(0, len(path.key) - chunks * self._config.grid)
-        self._known[number] = _Handover(path, self._writer.send(path), start)
+        one = _Handover(path, start)
+        if not self.waiting:
+            self._send(one)
+        self._known[number] = one
 
     def stored(self, number: int) -> int | None:
         """How many tokens of the path can be loaded from outside; None: not known yet. Who has no path has 0."""
@@ -65,10 +76,17 @@ class Handing:
         self._known.pop(number, None)
 
     def step(self) -> None:
-        """Go on with each."""
+        """Go on with each, the oldest first."""
         for one in self._known.values():
-            if one.stored is None and not self._controller.is_out(one.job):
+            if one.waits and self._writer.way_is_free:
+                self._send(one)
+            if one.stored is None and not (one.waits or self._controller.is_out(one.job)):
                 self._ask(one)
+
+    def _send(self, one: _Handover) -> None:
+        one.waits = False
+        one.rounds += 1
+        one.job = self._writer.send(one.path)
 
     def _ask(self, one: _Handover) -> None:
         page = self._config.page_tokens
@@ -88,7 +106,6 @@ class Handing:
         )
         reached = ends[-1] if ends else 0
         if reached < len(one.path.key) and Presence.MISS in answers and one.rounds < ROUNDS:
-            one.rounds += 1
-            one.job = self._writer.send(one.path)
+            one.waits = True
         else:
             one.stored = reached

@@ -98,7 +98,8 @@ class Tiering:
         sent = turn.handed_over_tokens
         if sent:
             self.handing.begin(turn.number, _copied(turn, sent))
-        self._writer.published([_copied(turn, boundary) for boundary in turn.published], sent)
+        paths = [_copied(turn, boundary) for boundary in turn.published]
+        self._writer.published(paths, sent, behind=self.handing.waiting)
 
     def let_go(self, turn: ActiveTurn) -> None:
         """A turn is over: a load for it that never started is not wanted any more; one on its way may land."""

@@ -66,15 +66,24 @@ class WriteBehind:
         """No boundary waits for its copy."""
         return not any(self._due.values())
 
-    def published(self, paths: Sequence[Copied], sent_tokens: int = 0) -> None:
-        """A turn that ends has published these, the deepest last; the one of `sent_tokens` was sent outside already."""
+    @property
+    def way_is_free(self) -> bool:
+        """Nothing is on its way to the external tier, and no request waits for the slots that a copy would hold: one
+        copy alone is let in there, whatever its size."""
+        return self._clock.now_ns() >= self._paused_ns and not self._on_the_way(TierName.EXTERNAL)
+
+    def published(self, paths: Sequence[Copied], sent_tokens: int = 0, behind: bool = False) -> None:
+        """A turn that ends has published these, the deepest last; the one of `sent_tokens` was sent outside already.
+
+        With `behind` nothing goes there yet: something waits for the way to be free.
+        """
         if self._policy is WritePolicy.WRITE_THROUGH_SELECTIVE:
             return
         for target in self._targets:
             outside = target is TierName.EXTERNAL
             due = [path for path in paths if not outside or len(path.key) != sent_tokens]
             if due and (not outside or self._controller.has_external):
-                self._begin(due, target)
+                self._begin(due, target, behind and outside)
 
     def send(self, path: Copied) -> int:
         """Copy a path to the external tier at once, whatever the policy says. Answers the job, or 0 for none."""
@@ -119,9 +128,9 @@ class WriteBehind:
         for due in self._due.values():
             due.clear()
 
-    def _begin(self, paths: Sequence[Copied], target: TierName) -> None:
+    def _begin(self, paths: Sequence[Copied], target: TierName, behind: bool) -> None:
         self._due[target].extend(reversed(paths[:-1]))
-        if len(self._on_the_way(target)) < AT_ONCE:
+        if not behind and len(self._on_the_way(target)) < AT_ONCE:
             self._copy(paths[-1], target)
         else:
             self._due[target].appendleft(paths[-1])

@@ -1,14 +1,17 @@
 """A prompt that one engine computes and another goes on with: the same bits as one engine alone, over one store."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
+from agentcache.engine import tiers
 from agentcache.engine.api import Event, Finished, FinishReason, GenerateRequest, Token
 from agentcache.engine.engine import Engine
 from agentcache.tiers.api import Keep
+from agentcache.tiers.rules import ExternalRules
 from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.faulty import Call, FaultyStore
 from agentcache.tiers.stores.memory import MemoryStore
@@ -136,6 +139,33 @@ def test_its_end_is_told_when_others_can_load_it_whatever_the_policy(policy: Wri
         assert at_rest(engine)
     with engine_on(store) as other:
         assert serve(other, ask("d", PROMPT, 4)).cached.external == STORED
+
+
+@pytest.mark.parametrize("first", [handing_over, ask])
+def test_one_that_finds_the_way_to_the_store_full_waits_for_it(
+    first: Callable[..., GenerateRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large model two prompts are more than may be on their way at once."""
+    monkeypatch.setattr(tiers, "ExternalRules", partial(ExternalRules, max_queued_bytes=1000))
+    store = FaultyStore(MemoryStore(64 * MIB), random.Random(0))
+    with engine_on(store) as engine:
+        events: list[Event] = []
+        with store.hold(Call.PUT) as gate:
+            engine.submit(first("a", prompt_of(100, 7)))
+            while not gate.held:
+                events += engine.step()
+            for seed in (2, 3):
+                engine.submit(handing_over(f"p{seed}", prompt_of(100, seed)))
+            engine.submit(ask("d", prompt_of(100, 4), 1))
+            while not of(Finished, events, "d"):
+                events += engine.step()
+            assert not of(Finished, events, "p2")
+            assert not of(Finished, events, "p3")
+            assert not engine.cache.tiers.idle
+        events += until_idle(engine)
+        told = {end.request_id: end.stored_tokens for end in of(Finished, events)}
+        assert (told["p2"], told["p3"]) == (STORED, STORED)
+        assert at_rest(engine)
 
 
 def test_others_are_served_while_it_waits() -> None:
