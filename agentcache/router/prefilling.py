@@ -166,6 +166,7 @@ class Prefilling:
 
     async def _by(self, worker: str, wish: PrefillWish, settled: Settled) -> Settled:
         view, flight = self._router.fleet.view(worker), self._router.fleet.begin(worker)
+        self._prefills.tries(worker, settled.chosen.worker, self._router.clock.now_ns())
         try:
             standing = await self._lent(settled.standing, worker)
             if not self.done.why:

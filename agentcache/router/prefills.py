@@ -31,10 +31,11 @@ NO_TURN: Final = LastTurn()
 
 @dataclass(slots=True)
 class _Pair:
-    """A prefill and a decode worker. `vain`: in a row."""
+    """A prefill and a decode worker. `vain`: in a row; `doubted`: it has rested, and nothing has arrived since."""
 
     vain: int = 0
     rests_until_ns: int = 0
+    doubted: bool = False
 
 
 class Prefills:
@@ -57,17 +58,28 @@ class Prefills:
         until = {name: self._pairs.get((name, decoder), _Pair()).rests_until_ns for name in workers}
         return frozenset(name for name, until_ns in until.items() if now_ns < until_ns)
 
+    def tries(self, worker: str, decoder: str, now_ns: int) -> None:
+        """A prompt goes there. In doubt it goes alone: the others need not wait for what may hang."""
+        pair = self._pairs.get((worker, decoder), _Pair())
+        if pair.doubted:
+            pair.rests_until_ns = now_ns + int(REST_S * 1e9)
+
     def came(self, worker: str, decoder: str, found: bool, now_ns: int) -> None:
         """What one computed the other has found, or not. Where it did not several times the pair rests for a while."""
         pair = self._pairs.get((worker, decoder), _Pair())
-        pair.vain = 0 if found else pair.vain + 1
-        if pair.vain >= IN_VAIN:
-            pair.vain, pair.rests_until_ns = 0, now_ns + int(REST_S * 1e9)
+        self._pairs.put((worker, decoder), pair)
+        if found:
+            pair.vain, pair.rests_until_ns, pair.doubted = 0, 0, False
+            return
+        pair.vain += 1
+        if pair.vain >= IN_VAIN and not pair.doubted:
             said = (
                 "what it computes does not arrive; compare l3 of both workers, and how long they wait for it"
             )
             structlog.get_logger().warning("prefill_in_vain", worker=worker, decoder=decoder, said=said)
-        self._pairs.put((worker, decoder), pair)
+            pair.doubted = True
+        if pair.doubted:
+            pair.vain, pair.rests_until_ns = 0, now_ns + int(REST_S * 1e9)
 
 
 class _Lately(Generic[Key, Value]):

@@ -305,6 +305,16 @@ async def test_what_never_arrives_is_tried_three_times_and_then_for_a_minute_not
         assert len(prefill.heard) == 4
 
 
+async def test_of_many_one_alone_waits_again_for_one_that_hangs() -> None:
+    async with fleet(never, decode=answers_like_it, prefill_timeout_s=0.1) as (routed, _, (prefill,)):
+        for number in range(3):
+            assert said(await ask(routed, session=f"s{number}")) == "none; late"
+        routed.clock.advance(61 * 10**9)
+        turns = await asyncio.gather(*(ask(routed, session=f"t{number}") for number in range(5)))
+        assert sorted(map(said, turns)) == ["none; in vain lately"] * 4 + ["none; late"]
+        assert len(prefill.heard) == 4
+
+
 @pytest.mark.parametrize("script", [stores(0), breaks])
 async def test_nobody_waits_for_ever_more_prompts_that_do_not_come(script: Script) -> None:
     async with fleet(script) as (routed, _, (prefill,)):

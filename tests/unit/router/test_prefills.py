@@ -40,9 +40,23 @@ def test_what_arrives_now_and_then_is_not_in_vain() -> None:
     assert memory.resting(("p",), "d", 1) == frozenset()
 
 
-def test_a_pair_that_has_rested_is_tried_as_often_as_before() -> None:
+def test_a_pair_that_has_rested_is_tried_with_one_prompt_at_a_time_until_one_arrives() -> None:
+    """Else all that comes while the first waits for one that hangs waits as long."""
     memory = Prefills()
-    for _ in range(IN_VAIN):
-        memory.came("p", "d", found=False, now_ns=0)
-    memory.came("p", "d", found=False, now_ns=REST_NS)
-    assert memory.resting(("p",), "d", REST_NS) == frozenset()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(IN_VAIN):
+            memory.tries("p", "d", now_ns=0)
+            assert memory.resting(("p",), "d", 0) == frozenset()
+            memory.came("p", "d", found=False, now_ns=0)
+        for again in (REST_NS, 3 * REST_NS):
+            assert memory.resting(("p",), "d", again) == frozenset()
+            memory.tries("p", "d", now_ns=again)
+            assert memory.resting(("p",), "d", again + 1) == frozenset({"p"})
+            memory.came("p", "d", found=False, now_ns=again + 2)
+            assert memory.resting(("p",), "d", again + REST_NS) == frozenset({"p"})
+    assert len(lines) == 1
+    memory.tries("p", "d", now_ns=5 * REST_NS)
+    memory.came("p", "d", found=True, now_ns=5 * REST_NS)
+    memory.tries("p", "d", now_ns=5 * REST_NS)
+    memory.came("p", "d", found=False, now_ns=5 * REST_NS)
+    assert memory.resting(("p",), "d", 5 * REST_NS) == frozenset()
