@@ -12,7 +12,7 @@ from agentcache.store.api import (
     OpenVerdict,
     SessionRef,
 )
-from tests.sessionstores import RULES, A, Scene, every_store
+from tests.sessionstores import RULES, A, B, Scene, every_store
 
 pytestmark = pytest.mark.asyncio
 
@@ -100,6 +100,22 @@ async def test_a_close_that_nobody_goes_on_with_is_finished_by_sweeps(scene: Sce
     assert not rest.again
     assert "open" not in [await scene.state(child) for child in children]
     assert not (await scene.store.close(A, Closing())).more
+
+
+@every_store
+async def test_closes_of_one_generation_lose_none_of_either_family(scene: Scene) -> None:
+    """A close of before a loss of data names a generation that another session may have by now."""
+    await scene.store.open(B, Opening())
+    theirs = [SessionRef("t", f"b{number}") for number in range(2 * RULES.close_limit)]
+    for child in theirs:
+        await scene.store.open(child, Opening(parent=B.session))
+    ours = await family(scene, 2 * RULES.close_limit)
+    closed = await scene.store.close(A, Closing())
+    again = await scene.store.close(B, Closing(closed.generation, again=True))
+    assert (closed.more, again.more, again.generation) == (True, True, closed.generation)
+    scene.hours.pass_s(RULES.abandoned_s)
+    await scene.store.sweep(100)
+    assert "open" not in [await scene.state(child) for child in ours + theirs]
 
 
 async def family(scene: Scene, size: int) -> list[SessionRef]:

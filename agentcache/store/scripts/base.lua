@@ -23,8 +23,9 @@
 --   idle                  zset, SID -> when the lease is over, ms
 --   tomb, tombs           zset SID -> when it was closed, ms; hash SID -> closed generation
 --   closing               zset, closed SID whose descendants are not all closed -> when a close last went on with them
---   y:SID, q:SID          of such one: hash how (mode, operation, reply_to); list of 'GENERATION THROUGH'
---   k:GENERATION          zset, the children of the session that was closed in that generation
+--   y:SID, q:SID          of such one: hash how (mode, operation, reply_to); list of 'FAMILY THROUGH'
+--   families              string, the number of the last closed session that had children
+--   k:FAMILY              zset, the children of such a one
 --   workers               zset, WORKER -> when it was heard last, ms
 --   born, card, load, drain   hashes by WORKER: incarnation, card, load, 1
 --   m:WORKER              stream of its notices

@@ -18,8 +18,9 @@ local function close_one(root, one, how, closed)
   local told = holders(one.sid)
   for _, worker in ipairs(told) do post(worker, 'close', one, mode, how[2], how[3]) end
   if redis.call('EXISTS', P .. 'c:' .. one.sid) == 1 then
-    redis.call('RENAME', P .. 'c:' .. one.sid, P .. 'k:' .. one.g)
-    redis.call('RPUSH', P .. 'q:' .. root, one.g .. ' ' .. (redis.call('GET', P .. 'gen') or '0'))
+    local family = redis.call('INCR', P .. 'families')
+    redis.call('RENAME', P .. 'c:' .. one.sid, P .. 'k:' .. family)
+    redis.call('RPUSH', P .. 'q:' .. root, family .. ' ' .. (redis.call('GET', P .. 'gen') or '0'))
   end
   bury(one.sid, one.g)
   finish(one)
@@ -31,8 +32,8 @@ local function close_left(root, limit, closed)
   local how = redis.call('HMGET', P .. 'y:' .. root, 'mode', 'operation', 'reply_to')
   local looked, queue = 0, P .. 'q:' .. root
   while looked < limit and redis.call('EXISTS', queue) == 1 do
-    local generation, through = string.match(redis.call('LINDEX', queue, 0), '(%d+) (%d+)')
-    local family = P .. 'k:' .. generation
+    local number, through = string.match(redis.call('LINDEX', queue, 0), '(%d+) (%d+)')
+    local family = P .. 'k:' .. number
     local child = redis.call('ZRANGE', family, 0, 0)[1]
     if child then
       looked = looked + 1
