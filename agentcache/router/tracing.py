@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from agentcache.clock import Clock
 from agentcache.router.choosing import Asked, Chooser, Chosen, Sources
@@ -28,6 +28,7 @@ from agentcache.web.spans import (
     OPERATIONS,
     PROVIDER,
     Attributes,
+    TracedEndpoint,
     Tracer,
     Value,
     http_attributes,
@@ -109,7 +110,7 @@ class SpanTracing:
         self._tracer = tracer
 
     def endpoint(self, app: ASGIApp, route: PassedRoute) -> ASGIApp:
-        return _TracedEndpoint(self._tracer, app, route.path) if route.turn else app
+        return TracedEndpoint(self._tracer, app, route.path) if route.turn else app
 
     def store(self, store: Store) -> Store:
         return cast(Store, _TracedStore(self._tracer, store))
@@ -137,19 +138,6 @@ class SpanTracing:
 
     def close(self) -> None:
         self._tracer.close()
-
-
-class _TracedEndpoint:
-    """The span of each request. Chunks of the answer pass it by."""
-
-    def __init__(self, tracer: Tracer, app: ASGIApp, path: str) -> None:
-        self._tracer = tracer
-        self._app = app
-        self._name = f"POST {path}"
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._tracer.serving(self._name, scope["headers"]):
-            await self._app(scope, receive, send)
 
 
 class _TracedStore:

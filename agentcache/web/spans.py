@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from agentcache.clock import Clock
 from agentcache.errors import CacheError, Kind
 from agentcache.web.headers import RawHeaders
@@ -62,6 +64,19 @@ class Tracer(Protocol):
 
     def close(self) -> None:
         """Send what is left, for a moment at most. Blocks."""
+
+
+class TracedEndpoint:
+    """An endpoint with a span around each request, named by method and path. Chunks of the answer pass it by."""
+
+    def __init__(self, tracer: Tracer, app: ASGIApp, path: str) -> None:
+        self._tracer = tracer
+        self._app = app
+        self._name = f"POST {path}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._tracer.serving(self._name, scope["headers"]):
+            await self._app(scope, receive, send)
 
 
 OpenTracer = Callable[[str, Clock, Callable[[], int]], Tracer]

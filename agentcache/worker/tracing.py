@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from agentcache.clock import Clock
 from agentcache.config import Settings
@@ -24,6 +24,7 @@ from agentcache.web.spans import (
     OPERATIONS,
     PROVIDER,
     Attributes,
+    TracedEndpoint,
     Tracer,
     Value,
     http_attributes,
@@ -75,7 +76,7 @@ class SpanTracing:
         self._tracer = tracer
 
     def endpoint(self, app: ASGIApp, route: str) -> ASGIApp:
-        return _TracedEndpoint(self._tracer, app, f"POST {route}")
+        return TracedEndpoint(self._tracer, app, route)
 
     def ended(self, route: str, model: str, tally: Tally, now_ns: int) -> None:
         request = self._tracer.request
@@ -87,19 +88,6 @@ class SpanTracing:
 
     def close(self) -> None:
         self._tracer.close()
-
-
-class _TracedEndpoint:
-    """The span of each request. Chunks of the answer pass it by."""
-
-    def __init__(self, tracer: Tracer, app: ASGIApp, name: str) -> None:
-        self._tracer = tracer
-        self._app = app
-        self._name = name
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._tracer.serving(self._name, scope["headers"]):
-            await self._app(scope, receive, send)
 
 
 def _request(route: str, model: str, tally: Tally) -> dict[str, Value]:
