@@ -85,6 +85,7 @@ class WorkerClient:
         self._clock = clock
         self._pause = pause
         self._operator = {"authorization": f"Bearer {bearer}"} if bearer else {}
+        self._unanswered: set[str] = set()
         self.model = ""
         self.about: dict[str, Any] = {}
 
@@ -106,15 +107,24 @@ class WorkerClient:
 
         Errors  CacheError(UNREACHABLE) when the connection fails; a refusal is an outcome
         """
+        self._unanswered.add(ask.session)
         for _ in range(BUSY_RETRIES):
             outcome, retry_s = await self._try(ask)
             if not retry_s:
                 break
             await self._pause(retry_s)
+        self._unanswered.discard(ask.session)
         return outcome
 
     async def close_session(self, session: str) -> dict[str, Any]:
-        """Close it and answer what the worker says; a session that the worker never saw is closed already."""
+        """Close it and answer what the worker says; a session that the worker never saw is closed already.
+
+        A turn that got no answer may still be on its way and would open what is closed here: its session is opened
+        first, as a worker remembers the closing of a session that it knows.
+        """
+        if session in self._unanswered:
+            self._unanswered.discard(session)
+            await self._json("POST", "/v1/sessions", also_ok=404, json={"session_id": session})
         return await self._json("DELETE", f"/v1/sessions/{session}", also_ok=404)
 
     async def sessions(self) -> dict[str, Any]:
@@ -157,10 +167,10 @@ class WorkerClient:
                 answer.add(event)
         return answer.outcome(), 0.0
 
-    async def _json(self, method: str, path: str, also_ok: int = 200) -> dict[str, Any]:
-        async with self._response(method, path, headers=self._operator) as response:
+    async def _json(self, method: str, path: str, also_ok: int = 200, **body: Any) -> dict[str, Any]:
+        async with self._response(method, path, headers=self._operator, **body) as response:
             text = await response.text()
-            if response.status not in (200, also_ok):
+            if response.status not in (200, 201, also_ok):
                 refused = _refused(response.status, text)
                 raise self._unreachable(f"{method} {path} answered {refused.status}: {refused.message}")
             try:

@@ -44,10 +44,17 @@ class Announcing(uvicorn.Server):
 
 @dataclass(frozen=True)
 class Served:
-    """A worker and its address."""
+    """A worker, its address, and its server in a thread of its own."""
 
     worker: Worker
     url: str
+    server: uvicorn.Server
+
+    async def answered(self) -> None:
+        """Wait until it has done with every request, those of clients that have left too."""
+        async with asyncio.timeout(20):
+            while self.server.server_state.tasks:
+                await asyncio.sleep(0)
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +70,7 @@ def serving(worker: Worker) -> Iterator[Served]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     assert server.is_up.wait(timeout=20)
-    yield Served(worker, url_of(listener))
+    yield Served(worker, url_of(listener), server)
     server.should_exit = True
     thread.join(timeout=20)
     asyncio.run(worker.thread.stop(0))
@@ -101,6 +108,7 @@ def emptied(served: Served) -> Iterator[None]:
     logs.configure("text", "info", io.StringIO())
     asyncio.run(served.worker.thread.call(lambda engine: engine.cache.flush()))
     yield
+    asyncio.run(served.answered())
     asyncio.run(served.worker.thread.call(nothing_left))
     asyncio.run(served.worker.thread.call(no_references))
     structlog.reset_defaults()

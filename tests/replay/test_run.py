@@ -1,10 +1,12 @@
 """What a run promises when it does not go to its end."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from agentcache.clock import SystemClock
 from agentcache.errors import CacheError, Kind
@@ -15,7 +17,10 @@ from agentcache.replay.references import Site, read_references
 from agentcache.replay.run import Limits, Mode, play
 from agentcache.replay.trace import Call, Link, Session
 from agentcache.replay.trace import Place as Below
+from agentcache.worker.app import create_app
 from tests.replay.conftest import Served
+from tests.routing import serving
+from tests.serving import no_references, own_worker
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,7 +40,48 @@ async def test_a_trace_that_breaks_midway_closes_the_sessions_begun(trace: Path,
         await client.connect()
         with pytest.raises(CacheError, match="line 3"):
             await play(client, broken(), Limits(max_tokens=2, at_once=3), Mode("broken"), unheard)
+        await served.answered()
         assert (await read_references(Site(client, (client,)))).left == 0
+
+
+async def test_a_turn_given_up_that_comes_after_the_close_opens_nothing(
+    trace: Path, checkpoint: Path
+) -> None:
+    """Two connections: nobody promises that a request, or its end, is heard before the close sent after it."""
+    came, may_go_on, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    async with own_worker(checkpoint) as worker:
+        app = create_app(worker)
+
+        async def late(scope: Scope, receive: Receive, send: Send) -> None:
+            if not scope["path"].endswith("/completions"):
+                await app(scope, receive, send)
+                return
+            come = [await receive()]
+            came.set()
+            await may_go_on.wait()
+
+            async def gone_once_answered() -> Message:
+                if come:
+                    return come.pop()
+                await answered.wait()
+                return await receive()
+
+            async def answering(message: Message) -> None:
+                answered.set()
+                await send(message)
+
+            await app(scope, gone_once_answered, answering)
+
+        async with serving(late) as url, worker_client(url, SystemClock()) as client:
+            await client.connect()
+            sessions = open_trace(trace).sessions()
+            playing = asyncio.create_task(play(client, sessions, Limits(1, 1), Mode("late"), unheard))
+            await came.wait()
+            playing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await playing
+            may_go_on.set()
+        await worker.thread.call(no_references)
 
 
 async def test_one_more_session_is_read_than_run_at_once(trace: Path, served: Served) -> None:
