@@ -10,7 +10,6 @@ from agentcache.clock import ManualClock
 from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.clairvoyant import Clairvoyant
-from agentcache.replay.lab.naive import NaiveLru
 from agentcache.replay.lab.serving import NANOSECONDS, Found, Machine
 from agentcache.replay.lab.trie import prompt_trie
 from agentcache.replay.lab.unbounded import Unbounded
@@ -19,6 +18,7 @@ from agentcache.tree.api import Order
 from agentcache.waits import NOTHING_TOLD
 from tests.unit.replay.lab.exhaustive import most_hits, refills
 from tests.unit.replay.lab.flat import FlatMin
+from tests.unit.replay.lab.naive import NaiveLru
 from tests.unit.replay.lab.recorded import recorded_blocks, recorded_messages
 from tests.worlds import (
     AT_ONCE,

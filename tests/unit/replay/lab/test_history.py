@@ -7,7 +7,6 @@ import pytest
 from agentcache.clock import ManualClock
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
 from agentcache.replay.lab.clairvoyant import Clairvoyant
-from agentcache.replay.lab.naive import NaiveLru
 from agentcache.replay.lab.parts import FULL_ONLY, Parts
 from agentcache.replay.lab.serving import Machine, Replayed, Served, Why
 from agentcache.replay.lab.trie import prompt_trie
@@ -16,6 +15,7 @@ from agentcache.replay.lab.world import Script, World
 from agentcache.replay.paged import PAGE_TOKENS, Workload
 from agentcache.tree.api import Order
 from agentcache.waits import NOTHING_TOLD
+from tests.unit.replay.lab.naive import NaiveLru
 from tests.worlds import AT_ONCE, Says, replayed, script, workload
 
 SLOW = Machine(prefill=PAGE_TOKENS, decode=PAGE_TOKENS)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from agentcache.clock import ManualClock
 from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.lab.cached import CachedPages, Sizing, replay_cache
-from agentcache.replay.lab.naive import NaiveLru
 from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed
 from agentcache.replay.lab.unbounded import Unbounded
 from agentcache.replay.lab.world import Script, World
 from agentcache.tree.api import Order
 from agentcache.waits import NOTHING_TOLD
+from tests.unit.replay.lab.naive import NaiveLru
 from tests.unit.replay.lab.recorded import recorded_blocks, recorded_messages
 from tests.worlds import checked, hits, random_machine, random_script, random_workload, replayed
 

@@ -1,8 +1,8 @@
 """What every session missed, and where prompts changed."""
 
 from agentcache.replay.lab.missed import changed_at, missed
-from agentcache.replay.lab.naive import NaiveLru
 from agentcache.replay.paged import PAGE_TOKENS
+from tests.unit.replay.lab.naive import NaiveLru
 from tests.worlds import AT_ONCE, Says, calls_of, replayed, script, workload
 
 

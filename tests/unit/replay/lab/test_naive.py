@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from agentcache.replay.lab.naive import NaiveLru
 from agentcache.replay.lab.serving import Found, Why
 from agentcache.replay.paged import Workload
+from tests.unit.replay.lab.naive import NaiveLru
 from tests.worlds import (
     AT_ONCE,
     Says,
