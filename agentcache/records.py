@@ -91,12 +91,14 @@ class Paused:
 class Wishes:
     """What its client said of a session: what a close does that says nothing, and what it waits for.
 
-    `said` is what is known of the gap after the turn that still runs.
+    `said` is what is known of the gap after the turn that still runs. `least_ttl_ns`: the lease that it was opened
+    with, 0 for the usual one; no request makes it shorter.
     """
 
     on_close: ReleaseMode = ReleaseMode.RELEASE
     paused: Paused | None = None
     said: Word = NO_WORD
+    least_ttl_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -217,7 +219,8 @@ class SessionRecords:
         return expired
 
     def lease(self, record: SessionRecord, ttl_ns: int, now_ns: int) -> None:
-        """Change how long an open session may idle."""
+        """Change how long an open session may idle: as a request wishes, and never less than it was opened with."""
+        ttl_ns = max(ttl_ns, record.wishes.least_ttl_ns)
         shorter, record.ttl_ns = ttl_ns < record.ttl_ns, ttl_ns
         if shorter:
             self._hold_lease(record, now_ns)

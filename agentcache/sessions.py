@@ -234,7 +234,7 @@ class SessionRegistry:
         if created:
             self._records.link(record, kin)
             record.ttl_ns = nanoseconds(ttl_s or self._rules.ttl_s)
-            record.wishes = Wishes(opening.on_close)
+            record.wishes = Wishes(opening.on_close, least_ttl_ns=nanoseconds(ttl_s or 0))
         if created or opening.fence:
             self._records.open(record, record.last + 1, now_ns)
             tell(self._records.events, record, Happening.OPENED)

@@ -100,7 +100,7 @@ def _tag(router: Router, request: Request, view: WorkerView, standing: Standing,
             identity.strict,
             identity.superseded,
             request.expected_s,
-            identity.ttl_s,
+            tagged.ttl_s if identity.ttl_s else 0.0,
             request.tenant.kv_hints,
             identity.fork,
         ),
@@ -126,7 +126,7 @@ def said(request: Request, chosen: Chosen, standing: Standing, prefill: str = ""
         wire.WHY: standing.why,
         wire.HINTS: "ignored" if identity.expected_s != request.expected_s else "",
         wire.PARENT: "ignored" if identity.parent_bad or standing.tagged.parent_ignored else "",
-        wire.RETENTION: "" if ours else plainly_kept(request.retention, identity.ttl_s, standing),
+        wire.RETENTION: "" if ours else plainly_kept(request.retention, standing),
     }
     return {name: value for name, value in told.items() if value}
 

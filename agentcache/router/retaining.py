@@ -49,8 +49,8 @@ def wishes(settings: RouterSettings) -> Wishes:
     return Wishes(Leases(settings.ttl_s, max(settings.ttl_s, settings.ttl_max_s)))
 
 
-def plainly_kept(asked: Retention, ttl_s: float, standing: Standing) -> str:
+def plainly_kept(asked: Retention, standing: Standing) -> str:
     """What became of it at a server that is none of ours, as a header; "" where nothing was asked."""
     why_not = "" if standing.referenced else NO_SESSION
     passed = [Verdict(name, Outcome.IGNORED, "passed on as it is") for name in asked.marked]
-    return header_text((*asked.verdicts(ttl_s, 0.0, why_not), *passed))
+    return header_text((*asked.verdicts(standing.tagged.ttl_s, 0.0, why_not), *passed))

@@ -74,7 +74,7 @@ class Use:
     `request_id` makes a repeated call the same call. `fence`: insist on that generation; `strict`: rather no answer
     than one without a reference. `parent`: adopted by a session that has none, if it is open, no descendant, and has
     fewer than `DEPTH` sessions above it. `worker`: taken if the session has none yet. `ttl_s`: how long the session
-    may idle from now on, 0 as before.
+    may idle from now on, 0 as before; never less than it was opened with.
     """
 
     request_id: str
@@ -100,7 +100,7 @@ class TagVerdict(StrEnum):
 class Tagged:
     """How to serve a request. `generation` is current (CLOSED: the closed one); `worker` "" where none has it yet.
 
-    `prefill` computed prompts for it last; "" for nobody.
+    `prefill` computed prompts for it last; "" for nobody. `ttl_s`: how long it may idle, 0 for one that is not open.
     """
 
     verdict: TagVerdict
@@ -111,6 +111,7 @@ class Tagged:
     parent_ignored: bool = False
     epoch: str = ""
     prefill: str = ""
+    ttl_s: float = 0.0
 
     @property
     def referenced(self) -> bool:

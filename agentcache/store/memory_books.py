@@ -23,10 +23,12 @@ GONE_BEATS = 10  # a worker that was not heard for so many times `worker_s` is g
 @dataclass(slots=True)
 class Past:
     """How an open session came to be: the generation that it was opened under, which is its place among the tenant's,
-    and the one through which it was closed before, 0 if it never was."""
+    and the one through which it was closed before, 0 if it never was; `least_ttl_ms`: the lease that it was opened
+    with, 0 for the usual one."""
 
     opened: int
     closed_through: int
+    least_ttl_ms: int = 0
 
 
 class Holders(dict[str, str]):

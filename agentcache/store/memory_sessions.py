@@ -37,7 +37,7 @@ class MemorySessions:
             return self._opened(ref, verdict)
         if not session:
             verdict, session = OpenVerdict.CREATED, books.begin(ref, opening.ttl_s)
-            session.on_close = opening.on_close
+            session.on_close, session.past.least_ttl_ms = opening.on_close, round(opening.ttl_s * 1000)
         elif session.expiring:
             verdict, session.generation = OpenVerdict.CREATED, books.issue()
         elif opening.fence:
@@ -218,7 +218,7 @@ class MemorySessions:
         session.in_flight[use.request_id] = books.now_ms() + round(books.rules.in_flight_s * 1000)
         session.waits = ("", 0.0)
         if use.ttl_s:
-            session.ttl_ms = round(use.ttl_s * 1000)
+            session.ttl_ms = max(round(use.ttl_s * 1000), session.past.least_ttl_ms)
         books.renew(session)
         return self._tagged(ref, use, verdict)
 
@@ -234,6 +234,7 @@ class MemorySessions:
             parent_ignored=bool(use.parent) and use.parent != parent,
             epoch=self.books.epoch,
             prefill=session.holders.prefill,
+            ttl_s=session.ttl_ms / 1000,
         )
 
     def _unserved(self, use: Use, verdict: TagVerdict, generation: int = 0) -> Tagged:

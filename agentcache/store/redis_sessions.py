@@ -43,7 +43,7 @@ class RedisSessions:
         fence, ttl_ms = _or_none(use.fence), milliseconds(use.ttl_s)
         words = (use.request_id, use.worker, use.parent, fence, use.limit, ttl_ms)
         told = await self._ask("tag", ref, *words)
-        verdict, generation, worker, placement, parent, ignored, epoch, prefill = told
+        verdict, generation, worker, placement, parent, ignored, epoch, prefill, ttl_ms = told
         known = self.calls.epoch(self.calls.shard(ref.tenant), epoch)
         return Tagged(
             TagVerdict(verdict),
@@ -54,6 +54,7 @@ class RedisSessions:
             bool(ignored),
             known,
             prefill,
+            int(ttl_ms) / 1000,
         )
 
     async def done(self, ref: SessionRef, done: Done) -> bool:

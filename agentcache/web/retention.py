@@ -4,7 +4,8 @@
     prompt_cache_breakpoint, cache_control         OpenAI's and Anthropic's marks in a prompt, each with a ttl or none
     kv_hints                                       vLLM's and SGLang's, from whoever may send them (`kv_hints.py`)
 
-A time is the idle lease of the request's session: the longest that is asked for, and never more than the server allows.
+A time is the idle lease of the request's session: the longest that is asked for, and never more than the server allows,
+nor less than the session was opened with.
 It holds nothing on any tier. Routers and workers read alike.
 """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentcache.store.api import Done, Use
+from agentcache.store.api import Done, Opening, Use
 from tests.sessionstores import A, Scene, every_store
 
 pytestmark = pytest.mark.asyncio
@@ -24,6 +24,22 @@ async def test_a_request_changes_the_lease_and_the_next_one_keeps_it(scene: Scen
 async def test_the_first_request_of_a_session_may_say_it_too(scene: Scene) -> None:
     await scene.tag(A, ttl_s=7.5)
     assert (await scene.store.look(A)).ttl_s == 7.5
+
+
+@every_store
+async def test_no_request_makes_the_lease_shorter_that_the_session_was_opened_with(scene: Scene) -> None:
+    await scene.store.open(A, Opening(ttl_s=40))
+    for asked_s, has_s in ((7.5, 40), (90, 90), (7.5, 40), (0, 40)):
+        tagged = await scene.tag(A, ttl_s=asked_s)
+        assert tagged.ttl_s == (await scene.store.look(A)).ttl_s == has_s
+
+
+@every_store
+async def test_a_session_that_was_opened_with_no_lease_of_its_own_has_the_one_of_its_requests(
+    scene: Scene,
+) -> None:
+    await scene.store.open(A, Opening())
+    assert (await scene.tag(A, ttl_s=7.5)).ttl_s == 7.5
 
 
 @every_store

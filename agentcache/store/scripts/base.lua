@@ -45,9 +45,9 @@ end
 
 -- g generation; w worker; m placement; r whether a turn registered there; ttl; u last use; p parent; c on_close;
 -- x '', asked or released; b request or call that began the generation, v how; tool and exp that it waits for; pw the
--- worker that computes its prompts, which may not be there
-local FIELDS = {'g', 'w', 'm', 'r', 'ttl', 'u', 'p', 'c', 'x', 'b', 'v', 'tool', 'exp', 'pw'}
-local NEEDED = #FIELDS - 1
+-- worker that computes its prompts, lt the ttl that it was opened with, neither of which need be there
+local FIELDS = {'g', 'w', 'm', 'r', 'ttl', 'u', 'p', 'c', 'x', 'b', 'v', 'tool', 'exp', 'pw', 'lt'}
+local NEEDED = #FIELDS - 2
 
 local function text(number) return string.format('%.0f', number) end
 
@@ -113,7 +113,7 @@ end
 
 local function begin(sid, ttl, generation)
   local one = {sid = sid, was = {}, w = '', m = '0', r = '0', u = text(now), p = '', c = 'release', x = '', b = '', v = '',
-               tool = '', exp = '0', pw = '', ttl = ttl, g = generation or issue()}
+               tool = '', exp = '0', pw = '', lt = '', ttl = ttl, g = generation or issue()}
   reach(one.g)
   local closed = redis.call('HGET', P .. 'tombs', sid)
   redis.call('DEL', P .. 's:' .. sid, P .. 'f:' .. sid)

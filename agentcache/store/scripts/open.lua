@@ -26,7 +26,7 @@ if not one and full(sid, limit) then return answer('limited') end
 local verdict = 'unchanged'
 if not one then
   verdict, one = 'created', begin(sid, ttl == '0' and TTL or ttl)
-  one.c = on_close
+  one.c, one.lt = on_close, ttl
 elseif one.x ~= '' then
   verdict, one.g = 'created', issue()
 elseif fence == '1' then

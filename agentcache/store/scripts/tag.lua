@@ -2,18 +2,19 @@
 -- Take in a request: renew the lease, count it in flight, say generation and worker.
 -- ARGV[3…]  SID, request id, candidate worker, parent, fence ('': none), limit of the tenant (0: none), ttl ms ('0': as
 --            it was)
--- returns    {verdict, generation, worker, placement, parent, 1 if the parent was ignored, epoch, who computes prompts}
+-- returns    {verdict, generation, worker, placement, parent, 1 if the parent was ignored, epoch, who computes prompts,
+--            ttl ms}
 local sid, request, worker, parent, fence, limit = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local flight = P .. 'f:' .. sid
 local one = load(sid)
 
 local function unserved(verdict, generation)
-  return {verdict, generation or '0', '', '0', '', parent == '' and 0 or 1, epoch(), ''}
+  return {verdict, generation or '0', '', '0', '', parent == '' and 0 or 1, epoch(), '', '0'}
 end
 
 local function answer(verdict)
   local above = parent_of(one)
-  return {verdict, one.g, one.w, one.m, above, (parent == '' or parent == above) and 0 or 1, epoch(), one.pw}
+  return {verdict, one.g, one.w, one.m, above, (parent == '' or parent == above) and 0 or 1, epoch(), one.pw, one.ttl}
 end
 
 local function join(verdict)
@@ -27,7 +28,7 @@ local function join(verdict)
   end
   if verdict ~= 'joined' then one.b, one.v = request, verdict end
   one.tool, one.exp = '', '0'
-  if ARGV[9] ~= '0' then one.ttl = ARGV[9] end
+  if ARGV[9] ~= '0' then one.ttl = text(math.max(ARGV[9], tonumber(one.lt) or 0)) end
   redis.call('ZADD', flight, text(now + IN_FLIGHT), request)
   renew(one)
   save(one)

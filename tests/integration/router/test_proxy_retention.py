@@ -11,7 +11,7 @@ from agentcache.engine.build import build_engine, load_tokenizer_for
 from agentcache.engine.thread import EngineThread
 from agentcache.router.settings import RouterSettings
 from agentcache.router.tenants import Tenants, load_tenants
-from agentcache.store.api import SessionRef
+from agentcache.store.api import Opening, SessionRef
 from agentcache.wire import RETENTION
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
@@ -22,7 +22,7 @@ from tests.routing import SIGNER, Routed, Upstream, now_ms, routing, serving
 from tests.serving import nothing_left
 
 pytestmark = pytest.mark.asyncio
-S = SessionRef("default", "s")
+S, T = SessionRef("default", "s"), SessionRef("default", "t")
 LONG = "The parser gets bytes where it wants text, and the tests say so. " * 12
 CHAT = "/v1/chat/completions"
 RETAIN = {
@@ -78,6 +78,24 @@ async def test_the_lease_is_the_stores_and_the_workers_too() -> None:
         assert view.ttl_s == 900
         await routed.post(CHAT, body(), x_agentcache_session="s")
         assert (await routed.store.look(S)).ttl_s == 900
+
+
+async def test_no_wish_makes_the_lease_shorter_that_a_session_was_opened_with() -> None:
+    """The longest of this router is below that: others may allow more."""
+    async with house(ttl_max_s=900, ttl_s=600) as (routed, worker):
+        await routed.store.open(S, Opening(ttl_s=1000))
+        for wish, said, has_s in (
+            ("5m", "accepted", 1000),
+            ("in_memory", "accepted", 1000),
+            ("15m", "accepted", 1000),
+            ("24h", "clipped (1000 s of 86400 s)", 1000),
+        ):
+            asked = body(prompt_cache_retention=wish)
+            answer = await routed.post(CHAT, asked, x_agentcache_session="s")
+            assert answer.headers[RETENTION] == f"prompt_cache_retention={said}"
+            assert (await routed.store.look(S)).ttl_s == has_s
+            (view,) = await worker.thread.call(lambda engine: engine.cache.sessions())
+            assert view.ttl_s == has_s
 
 
 async def test_without_a_session_or_a_store_nothing_has_a_lease() -> None:
@@ -142,10 +160,13 @@ async def test_other_servers_judge_what_is_theirs_and_the_lease_is_the_stores() 
                 "cache_control=ignored (passed on as it is)"
             )
             assert (await routed.store.look(S)).ttl_s == 3600
+            await routed.store.open(T, Opening(ttl_s=7200))
+            opened = await routed.post(CHAT, asked, x_agentcache_session="t")
+            assert opened.headers[RETENTION].startswith("prompt_cache_retention=clipped (7200 s of 86400 s)")
             odd = await routed.post(CHAT, body(prompt_cache_retention="forever"), x_agentcache_session="s")
             assert (odd.status_code, RETENTION in odd.headers) == (200, False)
         heard = [call.fields for call in upstream.heard]
     assert heard[0]["prompt_cache_retention"] == "24h"
     assert heard[0]["messages"] == asked["messages"]
     assert "kv_hints" not in heard[0]
-    assert heard[1]["prompt_cache_retention"] == "forever"
+    assert heard[2]["prompt_cache_retention"] == "forever"

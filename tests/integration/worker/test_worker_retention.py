@@ -96,6 +96,17 @@ async def test_a_lease_is_the_sessions_and_one_too_long_is_clipped(
     assert await lease_s(client) == 1800
 
 
+@pytest.mark.parametrize("wish", ["5m", "in_memory", "24h"])
+async def test_no_wish_makes_the_lease_shorter_that_a_session_was_opened_with(
+    client: httpx2.AsyncClient, wish: str
+) -> None:
+    await client.post("/v1/sessions", json={"session_id": "s", "ttl_s": 3600})
+    answer = await post(client, CHAT, prompt_cache_retention=wish)
+    said = "clipped (3600 s of 86400 s)" if wish == "24h" else "accepted"
+    assert answer.headers[RETENTION] == f"prompt_cache_retention={said}"
+    assert await lease_s(client) == 3600
+
+
 async def test_without_a_session_it_is_ignored_and_why_is_said(client: httpx2.AsyncClient) -> None:
     answer = await post(client, CHAT, session="", prompt_cache_retention="24h")
     assert answer.headers[RETENTION] == "prompt_cache_retention=ignored (no session)"

@@ -44,6 +44,25 @@ def test_a_request_that_is_served_without_its_session_changes_nothing(world: Wor
     assert idle(world, 1799)
 
 
+def test_no_request_makes_the_lease_shorter_that_the_session_was_opened_with(world: World) -> None:
+    world.open(ttl_s=3600)
+    world.turn(ttl_s=300)
+    assert world.registry.look("s", None, world.now).ttl_s == 3600
+    world.turn(ttl_s=7200)
+    assert world.registry.look("s", None, world.now).ttl_s == 7200
+    world.turn(ttl_s=300)
+    assert idle(world, 3599)
+    assert not idle(world, 2)
+
+
+def test_that_lease_ends_with_the_session(world: World) -> None:
+    world.open(ttl_s=3600)
+    world.close()
+    world.open()
+    world.turn(ttl_s=300)
+    assert not idle(world, 301)
+
+
 def test_leases_that_change_all_the_time_leave_nothing_behind() -> None:
     world = World(SessionRules())
     for number in range(2000):
