@@ -11,7 +11,7 @@ from agentcache.engine.scheduler import PrefillOrder
 from agentcache.replay.lab.serving import NANOSECONDS, Machine, Replayed, Served
 from agentcache.replay.lab.world import Script, World
 from agentcache.replay.paged import PAGE_TOKENS, PagedCall, Workload, page
-from agentcache.replay.trace import Call, Facts, Place, Session
+from agentcache.replay.trace import Call, Facts, Origin, Session
 
 AT_ONCE = Machine(prefill=math.inf, from_host=math.inf, from_external=math.inf, decode=math.inf)
 """A machine on which nothing takes time."""
@@ -42,9 +42,11 @@ def workload(*sessions: Sequence[Says], parents: dict[int, tuple[int, int]] | No
     traced = []
     for number, said in enumerate(sessions):
         parent, after_call = (parents or {}).get(number, (-1, 0))
-        among = Place(parent=str(parent) if parent >= 0 else "", after_call=after_call)
+        origin = Origin(parent=str(parent) if parent >= 0 else "", after_call=after_call)
         calls = tuple(says.call for says in said)
-        traced.append(Session(str(number), calls, f"session {number}", block_tokens=PAGE_TOKENS, among=among))
+        traced.append(
+            Session(str(number), calls, f"session {number}", block_tokens=PAGE_TOKENS, origin=origin)
+        )
     return page(traced, encode=lambda _: [])
 
 

@@ -47,7 +47,7 @@ def choose(sessions: Iterable[Session], many: int, turns: int) -> list[Session]:
     A session told again begins with the number of its run, so it shares nothing with the first.
     Errors  BAD_TRACE where there is none, and for a session without text
     """
-    found = list(islice((one for one in sessions if not one.among.parent and one.calls), many))
+    found = list(islice((one for one in sessions if not one.origin.parent and one.calls), many))
     for one in found:
         if not one.has_text:
             said = f"{one.place} tells no text, and an engine is asked in text"

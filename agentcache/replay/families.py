@@ -35,9 +35,9 @@ class Family:
         """
         begin: dict[int, list[Member]] = {}
         for member in self.members:
-            among = member.session.among
-            if among.parent == parent.session.name and member is not parent:
-                begin.setdefault(min(max(among.after_call, 1), turns), []).append(member)
+            origin = member.session.origin
+            if origin.parent == parent.session.name and member is not parent:
+                begin.setdefault(min(max(origin.after_call, 1), turns), []).append(member)
         return begin
 
 
@@ -50,7 +50,7 @@ class Kinship:
 
     def add(self, session: Session) -> None:
         """The next session of the trace."""
-        number, parent = len(self._first), session.among.parent
+        number, parent = len(self._first), session.origin.parent
         below = parent and parent in self._latest
         self._first.append(self._first[self._latest[parent]] if below else number)
         self._latest[session.name] = number
@@ -79,7 +79,7 @@ def families(sessions: Iterable[Session], spelling: Spelling) -> Iterator[Family
     members: list[Member] = []
     for ordinal, session in enumerate(sessions):
         names = {member.session.name for member in members}
-        if members and not (session.among.parent and session.among.parent in names):
+        if members and not (session.origin.parent and session.origin.parent in names):
             yield Family(members)
             members = []
         members.append(Member(ordinal, session, spelling.prompts(session)))

@@ -70,9 +70,9 @@ class Contents:
     with_hidden: int = 0
 
     def add(self, session: Session) -> None:
-        self.links[session.among.link] += 1
+        self.links[session.origin.link] += 1
         self.calls.append(len(session.calls))
-        self.groups |= {session.among.group} - {""}
+        self.groups |= {session.origin.group} - {""}
         self.with_hidden += session.hidden.tokens > 0
         for turn, (call, extends, characters) in enumerate(_walked(session)):
             self._add_tokens(call, characters)

@@ -178,10 +178,10 @@ def page(
         if why:
             left_out[why] = left_out.get(why, Left()).and_(facts)
         else:
-            among = session.among
-            parent = at[among.parent] if among.parent else -1
+            origin = session.origin
+            parent = at[origin.parent] if origin.parent else -1
             paged.append(
-                PagedSession(len(paged), session.name, calls, parent, among.after_call, among.start_s)
+                PagedSession(len(paged), session.name, calls, parent, origin.after_call, origin.start_s)
             )
     return Workload(tuple(paged), np.array(numbers.before, dtype=np.int32), page_tokens, left_out)
 
@@ -192,7 +192,7 @@ _LEFT_OUT = -2
 
 def _unready(session: Session, at: Mapping[str, int]) -> LeftOut | None:
     """Why a session cannot be replayed, whatever is chosen."""
-    parent = session.among.parent
+    parent = session.origin.parent
     if parent and parent not in at:
         return LeftOut.PARENT_UNKNOWN
     if parent and at[parent] == _LEFT_OUT:
@@ -209,7 +209,7 @@ def _at_least(session: Session, facts: Sequence[Facts]) -> Sequence[Facts]:
 
 def _check_times(session: Session) -> None:
     """Errors: BAD_TRACE for times that cannot be counted in nanoseconds."""
-    times = {"start_s": session.among.start_s}
+    times = {"start_s": session.origin.start_s}
     for turn, call in enumerate(session.calls):
         times |= {f"calls[{turn}].gap": call.facts.gap.seconds, f"calls[{turn}].api_s": call.facts.api_s}
     for what, seconds in times.items():

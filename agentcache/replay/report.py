@@ -30,7 +30,7 @@ class Asked:
     def add(self, session: Session, turns: int) -> None:
         """A session of which so many turns are sent."""
         self.turns += turns
-        self.sub_agents += bool(session.among.parent)
+        self.sub_agents += bool(session.origin.parent)
         self.block_tokens |= {session.block_tokens} - {0}
 
     def one_by_one(self, at_once: int) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from agentcache.errors import CacheError, Kind
-from agentcache.replay.trace import ALONE, Call, Facts, Gap, Hidden, Link, Place, Session
+from agentcache.replay.trace import ALONE, Call, Facts, Gap, Hidden, Link, Origin, Session
 from agentcache.waits import WaitKind
 
 BLOCK_TOKENS = 64
@@ -137,7 +137,7 @@ def _children(shape: Shape, chance: random.Random, parent: Session) -> Iterator[
         name = f"{parent.name}/{number}"
         made = _Maker(shape, chance, name).session(round(shape.subagents.calls.draw(chance)))
         after = chance.randint(1, len(parent.calls))
-        yield replace(made, among=Place(parent.name, Link.SPAWN, after))
+        yield replace(made, origin=Origin(parent.name, Link.SPAWN, after))
 
 
 class _Maker:

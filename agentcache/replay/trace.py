@@ -85,8 +85,8 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a session stands among the others.
+class Origin:
+    """Where a session comes from: from which other one, when, and of which task.
 
     `parent` is the name of another session of the same file; `after_call` counts that session's calls that had ended
     when this one began. `start_s` is seconds on the trace's own clock (since 1970 where it says that), so that only
@@ -101,7 +101,7 @@ class Place:
     group: str = ""
 
 
-ALONE = Place()
+ALONE = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Session:
     place: str
     block_tokens: int = 0
     scope: str = ""
-    among: Place = ALONE
+    origin: Origin = ALONE
     hidden: Hidden = NOTHING_HIDDEN
 
     @property

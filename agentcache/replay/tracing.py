@@ -45,8 +45,8 @@ def named(sessions: Iterable[Session]) -> Iterator[Session]:
     latest: dict[str, str] = {}
     for session in sessions:
         latest[session.name] = names.new(session.name)
-        among = replace(session.among, parent=latest.get(session.among.parent, session.among.parent))
-        yield replace(session, name=latest[session.name], among=among)
+        origin = replace(session.origin, parent=latest.get(session.origin.parent, session.origin.parent))
+        yield replace(session, name=latest[session.name], origin=origin)
 
 
 def _put(lines: Iterable[Any], out: Path | None) -> int:

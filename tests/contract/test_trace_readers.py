@@ -191,10 +191,10 @@ def test_parents_come_before_their_children(name: str) -> None:
     """And names are unique in a file; a child begins at a call that its parent has."""
     before: dict[str, Session] = {}
     for session in open_trace(GOLDEN / name).sessions():
-        parent = session.among.parent
+        parent = session.origin.parent
         assert session.name not in before
-        assert (session.among.link is Link.NONE) == (parent == "")
-        assert session.among.after_call <= (len(before[parent].calls) if parent else 0)
+        assert (session.origin.link is Link.NONE) == (parent == "")
+        assert session.origin.after_call <= (len(before[parent].calls) if parent else 0)
         before[session.name] = session
 
 

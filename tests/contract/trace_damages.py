@@ -281,6 +281,7 @@ TEXTS: Mapping[str, Sequence[Damage]] = {
         wrong(1, "calls", {}, LIST),
         Damage(1, "call", [], "is no field of version 1"),
         Damage(1, "place", "x", "is no field of version 1"),
+        Damage(1, "origin", {}, "is no field of version 1"),
         missing(1, "calls[0].keep"),
         Damage(1, "calls[0].keep", 1, "is 1, more than the 0 of the call before"),
         Damage(2, "calls[1].keep", 4, "is 4, more than the 3 of the call before"),

@@ -105,10 +105,10 @@ def test_waits_of_people_and_of_tools_in_weka() -> None:
     assert (human.p50, human.p90) == (168.0, 1_784.0)
     assert (found.links[Link.SPAWN], found.links[Link.FORK]) == (34, 0)
     trace = open_trace(data("weka-claude-code"))
-    children = [session for session in trace.sessions() if session.among.parent]
+    children = [session for session in trace.sessions() if session.origin.parent]
     late = [child.calls[0].facts.gap.seconds or 0.0 for child in children]
     assert median(late) < 1.0
-    assert all(child.among.after_call > 0 for child in children)
+    assert all(child.origin.after_call > 0 for child in children)
 
 
 def test_blocks_are_the_prompts_of_weka() -> None:
@@ -151,7 +151,7 @@ def test_agents_that_share_a_session_of_lmcache() -> None:
 
 
 def test_buckets_of_mooncake_are_spread_in_order() -> None:
-    starts = [session.among.start_s or 0.0 for session in open_trace(data("mooncake-fast25")).sessions()]
+    starts = [session.origin.start_s or 0.0 for session in open_trace(data("mooncake-fast25")).sessions()]
     assert starts == sorted(starts)
     assert starts[-1] == pytest.approx(1022, abs=1)
 

@@ -18,7 +18,7 @@ from agentcache.replay.outcome import Outcome
 from agentcache.replay.pacing import Pace
 from agentcache.replay.run import Limits, Mode, Played, play
 from agentcache.replay.spelling import Spelling, vocabulary
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Origin, Session
 from tests.replay.conftest import Served, emptied, keeping_account, serving
 from tests.traces import GOLDEN, written
 
@@ -127,8 +127,8 @@ async def test_no_block_is_spelled_in_tokens_that_mean_something_to_the_worker(c
 
 @pytest.mark.asyncio
 async def test_a_fork_has_the_history_of_its_parent(counting: Served) -> None:
-    among = Place("one", Link.FORK, 2)
-    forked = session("fork", call(0, *range(12), 40), call(13, 41), scope="one", among=among)
+    origin = Origin("one", Link.FORK, 2)
+    forked = session("fork", call(0, *range(12), 40), call(13, 41), scope="one", origin=origin)
     _, fork = await played(counting, [session("one", *GROWS[:2]), forked])
     assert [found for _, found in tokens(fork)] == [12 * BLOCK, 13 * BLOCK]
 
@@ -147,7 +147,7 @@ async def test_a_sub_agent_begins_when_its_parent_has_come_so_far_and_closes_bef
     """The last one begins at the end of a parent that has fewer calls than the trace says."""
     parent = session("parent", call(0, 0, 1), call(2, 2), call(3, 3))
     children = [
-        session(name, call(0, 7), call(1, 8), among=Place(above, Link.SPAWN, after))
+        session(name, call(0, 7), call(1, 8), origin=Origin(above, Link.SPAWN, after))
         for name, above, after in (("early", "parent", 0), ("child", "parent", 2), ("late", "child", 9))
     ]
     watched = Watched()
@@ -168,7 +168,7 @@ async def test_a_sub_agent_begins_when_its_parent_has_come_so_far_and_closes_bef
 
 @pytest.mark.asyncio
 async def test_sub_agents_are_below_their_parents_at_the_worker(counting: Served) -> None:
-    child = session("child", call(0, 7), among=Place("parent", Link.SPAWN, 1))
+    child = session("child", call(0, 7), origin=Origin("parent", Link.SPAWN, 1))
     one, other = await played(counting, [session("parent", call(0, 0)), child], keep_open=True)
     async with worker_client(counting.url, SystemClock()) as client:
         parents = {view["session_id"]: view["parent"] for view in (await client.sessions())["data"]}
@@ -197,7 +197,7 @@ async def test_recorded_gaps_are_waited_for_at_the_speed_asked(
     """Neither one that is not known, nor the one before a session's first call; a sub-agent's comes after its parent's
     call."""
     calls = (call(0, 0, gap_s=50.0), call(1, 1, gap_s=3.0), call(2, 2), call(3, 3, gap_s=8.0))
-    child = session("child", call(0, 9, gap_s=10.0), among=Place("one", Link.SPAWN, 4))
+    child = session("child", call(0, 9, gap_s=10.0), origin=Origin("one", Link.SPAWN, 4))
     time = Time()
     pace = Pace(speed, time.clock, time.sleep)
     await played(counting, [session("one", *calls), child], pace=pace)

@@ -15,8 +15,7 @@ from agentcache.replay.outcome import Answer, Outcome, Refused
 from agentcache.replay.readers import open_trace
 from agentcache.replay.references import Site, read_references
 from agentcache.replay.run import Limits, Mode, play
-from agentcache.replay.trace import Call, Link, Session
-from agentcache.replay.trace import Place as Below
+from agentcache.replay.trace import Call, Link, Origin, Session
 from agentcache.worker.app import create_app
 from tests.replay.conftest import Served
 from tests.routing import serving
@@ -137,7 +136,7 @@ async def test_a_refusal_that_is_no_skip_ends_its_session_only(trace: Path, serv
     """An empty prompt is nothing that a smaller turn could mend. Those who wait for its session begin at its end."""
     good = next(open_trace(trace).sessions())
     bad = Session("bad", (Call(0, (), {}), *good.calls), "here")
-    child = replace(good, name="child", among=Below("bad", Link.SPAWN, 2))
+    child = replace(good, name="child", origin=Origin("bad", Link.SPAWN, 2))
     async with worker_client(served.url, SystemClock()) as client:
         await client.connect()
         first, begun, second = await play(

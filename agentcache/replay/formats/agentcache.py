@@ -2,7 +2,8 @@
 
     {"agentcache_trace": 1, "name": "a", "calls": [{"keep": 0, "added": [{"role": "user", "content": "…"}]}]}
 
-The fields are those of `trace.py`. Only `place` is not written: it is where a session was read, and that is here now.
+The fields are those of `trace.py`; `origin` is called `among` here. Only `place` is not written: it is where a session
+was read, and that is here now.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +13,15 @@ from typing import Any, TypeVar
 
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Message, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Message, Origin, Session
 from agentcache.waits import WaitKind
 
 VERSION = 1
 MARK = "agentcache_trace"
 """The field that every line has, with the version of the form."""
+
+_WRITTEN = {"origin": "among"}
+"""What a field is called here, where that is not its name."""
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -46,8 +50,8 @@ class AgentcacheReader:
                 session = _session(record)
                 if session.name in names:
                     raise record.bad("name", f"is {session.name!r}, which another session has")
-                if session.among.parent and session.among.parent not in names:
-                    among, parent = record.child("among"), session.among.parent
+                if session.origin.parent and session.origin.parent not in names:
+                    among, parent = record.child("among"), session.origin.parent
                     raise among.bad("parent", f"is {parent!r}, which no session before it has as its name")
                 names.add(session.name)
                 yield session
@@ -56,7 +60,9 @@ class AgentcacheReader:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         found = ((one, getattr(value, one.name)) for one in fields(value))
-        return {one.name: _plain(inner) for one, inner in found if inner != _default(one)}
+        return {
+            _WRITTEN.get(one.name, one.name): _plain(inner) for one, inner in found if inner != _default(one)
+        }
     return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
 
 
@@ -77,7 +83,7 @@ def _session(record: Record) -> Session:
         record.document.place,
         block_tokens,
         record.text("scope"),
-        _among(record.child("among")),
+        _origin(record.child("among")),
         _hidden(record.child("hidden")),
     )
 
@@ -155,12 +161,12 @@ def _gap(record: Record) -> Gap:
     return Gap(_choice(record, "kind", WaitKind, WaitKind.UNKNOWN), record.seconds("seconds"), measured)
 
 
-def _among(record: Record) -> Place:
-    _refuse_others(record, Place)
+def _origin(record: Record) -> Origin:
+    _refuse_others(record, Origin)
     link, parent = _choice(record, "link", Link, Link.NONE), record.text("parent")
     if (link is Link.NONE) != (parent == ""):
         raise record.bad("link", f"is {link.value!r} of the parent {parent!r}")
-    return Place(parent, link, record.count("after_call"), record.number("start_s"), record.text("group"))
+    return Origin(parent, link, record.count("after_call"), record.number("start_s"), record.text("group"))
 
 
 def _hidden(record: Record) -> Hidden:
@@ -177,7 +183,7 @@ def _choice(record: Record, name: str, among: type[_Choice], default: _Choice) -
 
 def _refuse_others(record: Record, kind: type[Any], *more: str) -> None:
     """A field that this version does not know is one that was not written by it."""
-    known = {one.name for one in fields(kind)} - {"place"} | set(more)
+    known = {_WRITTEN.get(one.name, one.name) for one in fields(kind)} - {"place"} | set(more)
     for name in record.value:
         if name not in known:
             raise record.bad(name, f"is no field of version {VERSION}")

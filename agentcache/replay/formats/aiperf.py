@@ -23,7 +23,7 @@ from agentcache.replay.trace import (
     Hidden,
     Link,
     Message,
-    Place,
+    Origin,
     Session,
 )
 
@@ -62,7 +62,7 @@ class _Begun:
     """That a turn begins another conversation. `before`: the messages that a fork has already."""
 
     child: str
-    among: Place
+    origin: Origin
     before: Sequence[Message] = ()
 
 
@@ -87,7 +87,7 @@ class _Family:
         told: set[str] = set()
         for name in self._records:
             if name not in children:
-                yield from self._below(_Begun(name, Place()), told)
+                yield from self._below(_Begun(name, Origin()), told)
         for name, record in self._records.items():
             if name not in told:
                 raise record.bad("session_id", f"is {name!r}, which begins only after itself")
@@ -100,7 +100,7 @@ class _Family:
             session, branches = _session(self._records[begun.child], begun)
             yield session
             for at, branch in branches:
-                field = f"{branch.among.link}s"
+                field = f"{branch.origin.link}s"
                 if branch.child not in self._records:
                     raise at.bad(field, f"names {branch.child!r}, which is no conversation of this file")
                 if branch.child in told:
@@ -141,7 +141,7 @@ def _session(record: Record, begun: _Begun) -> tuple[Session, list[tuple[Record,
     name, turns = record.text("session_id"), record.children("turns")
     calls: list[Call] = []
     branches = [
-        (record, _Begun(str(child), Place(name, Link.SPAWN))) for child in record.items("pre_session_spawns")
+        (record, _Begun(str(child), Origin(name, Link.SPAWN))) for child in record.items("pre_session_spawns")
     ]
     history = list(begun.before)
     before: list[Message] = []
@@ -157,12 +157,12 @@ def _session(record: Record, begun: _Begun) -> tuple[Session, list[tuple[Record,
         calls.append(Call(keep, tuple(history[keep:]), facts=facts))
         before = history
         for child, _ in _forks(turn):
-            branches.append((turn, _Begun(child, Place(name, Link.FORK, number + 1), tuple(history))))
+            branches.append((turn, _Begun(child, Origin(name, Link.FORK, number + 1), tuple(history))))
         for child, join_at in _spawns(turn, number):
             joined.add(join_at)
-            branches.append((turn, _Begun(child, Place(name, Link.SPAWN, number + 1))))
+            branches.append((turn, _Begun(child, Origin(name, Link.SPAWN, number + 1))))
     hidden = tools_prefix(turns[0]) if turns else Hidden()
-    return Session(name, tuple(calls), record.document.place, among=begun.among, hidden=hidden), branches
+    return Session(name, tuple(calls), record.document.place, origin=begun.origin, hidden=hidden), branches
 
 
 def _facts(turn: Record, last: Message, alone: bool) -> Facts:

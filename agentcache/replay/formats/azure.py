@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Place, Session
+from agentcache.replay.trace import Call, Facts, Origin, Session
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -32,8 +32,8 @@ class AzureReader:
                     prompt_tokens=_tokens(record, "ContextTokens"),
                     output_tokens=_tokens(record, "GeneratedTokens"),
                 )
-                name, among = f"{source.stem}-{document.line}", Place(start_s=start_s)
-                yield Session(name, (Call(0, facts=facts),), document.place, among=among)
+                name, origin = f"{source.stem}-{document.line}", Origin(start_s=start_s)
+                yield Session(name, (Call(0, facts=facts),), document.place, origin=origin)
 
 
 def _tokens(record: Record, name: str) -> int:

@@ -20,7 +20,7 @@ from agentcache.replay.trace import (
     Hidden,
     Link,
     Message,
-    Place,
+    Origin,
     Session,
 )
 
@@ -86,8 +86,8 @@ def _sessions(family: Family, told: set[str]) -> Iterator[Session]:
             spoken.setdefault(answer.first.agent, []).append(_Spoken(family.asked(answer), answer))
     main = spoken.pop("")
     if main:
-        among = Place(start_s=main[0].asked.at_s)
-        yield _session(family, family.name, main, among, Gap(), _hidden(main, "main"))
+        origin = Origin(start_s=main[0].asked.at_s)
+        yield _session(family, family.name, main, origin, Gap(), _hidden(main, "main"))
     for agent, calls in sorted(spoken.items(), key=lambda item: item[1][0].asked.at_s):
         yield _sub_agent(family, agent, calls, main)
 
@@ -99,13 +99,13 @@ def _sub_agent(family: Family, agent: str, calls: Sequence[_Spoken], main: Seque
     gap = Gap(seconds=elapsed(ended[-1], start_s)) if ended else Gap()
     forks = agent.startswith(_COMPACTION) and bool(main)
     link = Link.FORK if forks else Link.SPAWN
-    among = Place(family.name, link, len(ended), start_s) if main else Place(start_s=start_s)
+    origin = Origin(family.name, link, len(ended), start_s) if main else Origin(start_s=start_s)
     hidden = _hidden(main, "main") if forks else _hidden(calls, "sub-agent")
-    return _session(family, f"{family.name}/{agent}", calls, among, gap, hidden)
+    return _session(family, f"{family.name}/{agent}", calls, origin, gap, hidden)
 
 
 def _session(
-    family: Family, name: str, spoken: Sequence[_Spoken], among: Place, first: Gap, hidden: Hidden
+    family: Family, name: str, spoken: Sequence[_Spoken], origin: Origin, first: Gap, hidden: Hidden
 ) -> Session:
     calls: list[Call] = []
     before: list[Message] = []
@@ -117,7 +117,7 @@ def _session(
         calls.append(Call(keep, added, one.answer.as_message(), facts=_facts(family, one, gap)))
         before = one.asked.prompt
     return Session(
-        name, tuple(calls), spoken[0].answer.first.record.document.place, among=among, hidden=hidden
+        name, tuple(calls), spoken[0].answer.first.record.document.place, origin=origin, hidden=hidden
     )
 
 

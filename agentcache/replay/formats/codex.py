@@ -14,7 +14,7 @@ from agentcache.replay.formats.dialogue import Dialogue, Happened, called, texts
 from agentcache.replay.formats.history import said
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import CHARACTERS_PER_TOKEN, Facts, Hidden, Message, Place, Session
+from agentcache.replay.trace import CHARACTERS_PER_TOKEN, Facts, Hidden, Message, Origin, Session
 from agentcache.waits import WaitKind
 
 _TYPES = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
@@ -68,7 +68,7 @@ class _Rollout:
             self.name or self.source.stem,
             calls,
             self.place,
-            among=Place(start_s=self.dialogue.start_s),
+            origin=Origin(start_s=self.dialogue.start_s),
             hidden=Hidden(f"Codex/{self.hidden}/{calls[0].facts.model}", tokens) if tokens else Hidden(),
         )
 

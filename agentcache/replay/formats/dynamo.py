@@ -12,7 +12,7 @@ from itertools import chain
 from agentcache.replay.formats.history import Names, shared
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import ALONE, Call, Facts, Gap, Link, Place, Session
+from agentcache.replay.trace import ALONE, Call, Facts, Gap, Link, Origin, Session
 from agentcache.waits import WaitKind
 
 SCHEMA = "dynamo.agentic_mooncake"
@@ -81,7 +81,7 @@ class _Told:
     name: str
     scope: str
     place: str
-    among: Place = ALONE
+    origin: Origin = ALONE
     rows: list[tuple[_Row, Gap]] = field(default_factory=list)
 
 
@@ -103,7 +103,7 @@ def _read(source: Source) -> Iterator[Session]:
             told.place,
             block_tokens,
             told.scope,
-            told.among,
+            told.origin,
         )
 
 
@@ -215,9 +215,9 @@ class _Family:
         wait = self._first_wait(row)
         if wait:
             parent, turn = self._found(wait, row)
-            told.among = Place(parent.name, Link.SPAWN, turn + wait.ended)
+            told.origin = Origin(parent.name, Link.SPAWN, turn + wait.ended)
         elif not self._own_clocks:
-            told.among = Place(start_s=row.start_s)
+            told.origin = Origin(start_s=row.start_s)
         return told
 
     def _first_wait(self, row: _Row) -> _Wait | None:

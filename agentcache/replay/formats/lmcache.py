@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from agentcache.replay.formats.history import elapsed, said
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Gap, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Origin, Session
 from agentcache.waits import WaitKind
 
 _MICROSECONDS = 1_000_000
@@ -43,8 +43,8 @@ def _at_s(record: Record) -> float:
 
 
 def _session(name: str, records: Sequence[Record]) -> Session:
-    among = Place(start_s=_at_s(records[0]))
-    return Session(name, tuple(_calls(records)), records[0].document.place, among=among)
+    origin = Origin(start_s=_at_s(records[0]))
+    return Session(name, tuple(_calls(records)), records[0].document.place, origin=origin)
 
 
 def _calls(records: Sequence[Record]) -> Iterator[Call]:

@@ -14,7 +14,7 @@ from agentcache.replay.formats.conversation import asked_first, cut, sent
 from agentcache.replay.formats.history import Names, elapsed
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Facts, Gap, Place, Session
+from agentcache.replay.trace import Facts, Gap, Origin, Session
 from agentcache.waits import WaitKind
 
 _EXIT = "exit"
@@ -69,7 +69,7 @@ def read_session(document: Document, stem: str) -> Session:
         group or fallback,
         tuple(cut(messages, answers, facts)),
         document.place,
-        among=Place(start_s=times[0].asked_s if times and times[0].known else None, group=group),
+        origin=Origin(start_s=times[0].asked_s if times and times[0].known else None, group=group),
     )
 
 

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import LATEST_S, Call, Facts, Place, Session
+from agentcache.replay.trace import LATEST_S, Call, Facts, Origin, Session
 
 BLOCK_TOKENS = 512
 _OTHERS = frozenset({"chat_id", "session_id", "wait_for"})
@@ -77,4 +77,4 @@ def _session(record: Record, start_s: float, stem: str) -> Session:
     call = Call(0, blocks=tuple(blocks[: tokens // BLOCK_TOKENS]), facts=facts)
     document = record.document
     name = f"{stem}-{document.line}"
-    return Session(name, (call,), document.place, BLOCK_TOKENS, among=Place(start_s=start_s))
+    return Session(name, (call,), document.place, BLOCK_TOKENS, origin=Origin(start_s=start_s))

@@ -27,7 +27,7 @@ from agentcache.replay.formats.openhands_events import (
 )
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import NOTHING_HIDDEN, Facts, Gap, Hidden, Link, Message, Place, Session
+from agentcache.replay.trace import NOTHING_HIDDEN, Facts, Gap, Hidden, Link, Message, Origin, Session
 from agentcache.waits import WaitKind
 
 _DELEGATE = "delegate"
@@ -125,9 +125,9 @@ class _Agent:
     def session(self, place: str, group: str) -> Session:
         start_s = self.dialogue.start_s
         link = Link.SPAWN if self.parent else Link.NONE
-        among = Place(self.parent, link, self.after_call, start_s, group)
+        origin = Origin(self.parent, link, self.after_call, start_s, group)
         calls = tuple(self.dialogue.calls(Gap(seconds=between(self.before_s, start_s))))
-        return Session(self.name, calls, place, among=among, hidden=self.hidden)
+        return Session(self.name, calls, place, origin=origin, hidden=self.hidden)
 
 
 class _Log:
@@ -220,8 +220,8 @@ def _exported(record: Record, name: str) -> Session:
         )
 
     calls = tuple(cut(messages, answers, facts))
-    among = Place(group=record.name("instance_id"))
-    return Session(name, calls, record.document.place, among=among, hidden=tools_prefix(record))
+    origin = Origin(group=record.name("instance_id"))
+    return Session(name, calls, record.document.place, origin=origin, hidden=tools_prefix(record))
 
 
 def _sent(record: Record) -> Message:

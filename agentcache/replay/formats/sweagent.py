@@ -13,7 +13,7 @@ from agentcache.replay.formats.conversation import asked_first, cut, finish_by, 
 from agentcache.replay.formats.history import Names, said, shared
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Gap, Message, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Message, Origin, Session
 from agentcache.waits import WaitKind
 
 _OBSERVERS = ("user", "tool")
@@ -57,7 +57,7 @@ class SweAgentReader:
             history = record.children("history") or [_of_nebius(step) for step in steps]
             calls = list(_by_history(history, steps, self.window))
         name = names.new(group or fallback)
-        return Session(name, tuple(calls), document.place, among=Place(group=group or fallback))
+        return Session(name, tuple(calls), document.place, origin=Origin(group=group or fallback))
 
 
 def _is_first(items: Any, field: str) -> bool:

@@ -10,7 +10,7 @@ from agentcache.replay.formats.conversation import asked_first, cut, finish_by, 
 from agentcache.replay.formats.history import Names
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Facts, Gap, Hidden, Place, Session
+from agentcache.replay.trace import Facts, Gap, Hidden, Origin, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,6 @@ def _session(record: Record, names: Names, hidden: Hidden) -> Session:
         names.new(f"{task}-{record.name('trial') or 0}"),
         tuple(cut(messages, answers, facts)),
         record.document.place,
-        among=Place(group=task),
+        origin=Origin(group=task),
         hidden=hidden,
     )

@@ -12,7 +12,7 @@ from itertools import count, groupby
 from agentcache.replay.formats.history import elapsed
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Origin, Session
 from agentcache.waits import WaitKind
 
 BLOCK_TOKENS = 64
@@ -67,9 +67,9 @@ class _Round:
 
 def _session(name: str, rounds: Sequence[_Round]) -> Session:
     first = rounds[0].record
-    among = Place(start_s=rounds[0].asked_s)
+    origin = Origin(start_s=rounds[0].asked_s)
     calls = tuple(_calls(rounds))
-    return Session(name, calls, first.document.place, BLOCK_TOKENS, name, among, _hidden(first))
+    return Session(name, calls, first.document.place, BLOCK_TOKENS, name, origin, _hidden(first))
 
 
 def _hidden(first: Record) -> Hidden:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agentcache.replay.formats.history import Names, elapsed, finish_of, shared
 from agentcache.replay.formats.record import Record, record_of
 from agentcache.replay.sources import Document, Source
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Origin, Session
 from agentcache.waits import WaitKind
 
 _MILLI = 1000
@@ -65,7 +65,7 @@ def read_agents(document: Document, stem: str) -> Iterator[Session]:
     name = whole.name("id") or f"{stem}-{document.line}"
     requests = whole.children("requests")
     asked = _in_order([record for record in requests if record.text("type") != "subagent"])
-    yield _session(whole, name, asked, Place(), Gap(), whole)
+    yield _session(whole, name, asked, Origin(), Gap(), whole)
     names = Names()
     for record in requests:
         if record.text("type") == "subagent":
@@ -83,18 +83,18 @@ def _in_order(records: Iterable[Record]) -> list[_Asked]:
     return asked
 
 
-def _spawned(record: Record, parent: str, asked: Sequence[_Asked]) -> tuple[Place, Gap]:
+def _spawned(record: Record, parent: str, asked: Sequence[_Asked]) -> tuple[Origin, Gap]:
     """Where a sub-agent begins: `t` is its end where it is told as completed, with how long it took."""
     begins_s = record.needed("t")
     if record.text("status") == "completed":
         begins_s -= record.seconds("duration_ms", _MILLI) or 0.0
     ended = [one.end_s for one in asked if one.end_s <= begins_s]
     gap = Gap(WaitKind.UNKNOWN, elapsed(ended[-1] if ended else 0.0, begins_s))
-    return Place(parent, Link.SPAWN, len(ended)), gap
+    return Origin(parent, Link.SPAWN, len(ended)), gap
 
 
 def _session(
-    agent: Record, name: str, asked: Sequence[_Asked], among: Place, first: Gap, whole: Record
+    agent: Record, name: str, asked: Sequence[_Asked], origin: Origin, first: Gap, whole: Record
 ) -> Session:
     whole.need("block_size")
     block_tokens = whole.count("block_size")
@@ -108,7 +108,7 @@ def _session(
         whole.document.place,
         block_tokens,
         scope="" if whole.text("hash_id_scope") == "global" else whole.name("id") or name,
-        among=among,
+        origin=origin,
         hidden=Hidden(f"{family}/{tools}", tools) if tools else Hidden(),
     )
 

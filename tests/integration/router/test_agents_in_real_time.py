@@ -34,7 +34,7 @@ from agentcache.replay.paged import page
 from agentcache.replay.routed.agents import Agents, Heard, Taken
 from agentcache.replay.routed.loop import VirtualLoop, run_virtual
 from agentcache.replay.routed.pages import in_whole_pages
-from agentcache.replay.trace import Call, Facts, Gap, Link, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Link, Origin, Session
 from agentcache.router.app import create_app as create_router
 from agentcache.router.assembly import make_router, store_rules
 from agentcache.router.context import World
@@ -62,7 +62,7 @@ FIRST, MORE = 40, 20
 Events = dict[str, list[tuple[str, str, float]]]
 
 
-def session(name: str, turns: int, among: Place | None = None) -> Session:
+def session(name: str, turns: int, origin: Origin | None = None) -> Session:
     """Its prompts have so many blocks first, and more with every turn."""
     ends = [FIRST + MORE * turn for turn in range(turns)]
     calls = tuple(
@@ -73,11 +73,11 @@ def session(name: str, turns: int, among: Place | None = None) -> Session:
         )
         for begin, end in pairwise([0, *ends])
     )
-    return Session(name, calls, "here", block_tokens=64, scope=name, among=among or Place())
+    return Session(name, calls, "here", block_tokens=64, scope=name, origin=origin or Origin())
 
 
 def script() -> Script:
-    child = session("e", 1, Place("a", Link.SPAWN, after_call=1))
+    child = session("e", 1, Origin("a", Link.SPAWN, after_call=1))
     sessions = [*(session(name, len(gaps)) for name, gaps in zip("abcd", GAPS_S, strict=True)), child]
     workload = in_whole_pages(page(sessions, lambda _: []))
     gaps = [*GAPS_S, (CHILD_AFTER_S,)]

@@ -18,7 +18,7 @@ from agentcache.replay.lab.table import ARMS
 from agentcache.replay.paged import Workload, page
 from agentcache.replay.sample import SAMPLE
 from agentcache.replay.synth import synthesize
-from agentcache.replay.trace import Call, Facts, Place, Session
+from agentcache.replay.trace import Call, Facts, Origin, Session
 from tests.traces import written
 
 OWN = ["--trace", f"own={SAMPLE}", "--live", "2", "--processes", "1", "--seeds", "2"]
@@ -106,7 +106,7 @@ def test_replay_finds_the_same_on_a_stream_of_requests(
             (Call(0, blocks=(number % 7, number), facts=Facts(prompt_tokens=130, output_tokens=5)),),
             "",
             64,
-            among=Place(start_s=10.0 * number),
+            origin=Origin(start_s=10.0 * number),
         )
         for number in range(60)
     ]

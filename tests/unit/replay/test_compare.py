@@ -9,7 +9,7 @@ from agentcache.replay.compare import Comparison, compare, median_ms
 from agentcache.replay.outcome import Answer, Outcome, Refused
 from agentcache.replay.report import Asked, Report, hit_rate, refusal_lines
 from agentcache.replay.run import Played
-from agentcache.replay.trace import Link, Place, Session
+from agentcache.replay.trace import Link, Origin, Session
 
 MS = 1_000_000
 COLD = Answer("a", (1, 2), "d1", 100, 0, 2, 50 * MS)
@@ -125,5 +125,5 @@ def test_sub_agents_run_beside_their_parents_whatever_the_concurrency() -> None:
     asked = Asked()
     asked.add(Session("one", (), "here"), 3)
     assert (asked.turns, asked.one_by_one(1), asked.one_by_one(2)) == (3, True, False)
-    asked.add(Session("child", (), "here", among=Place("one", Link.SPAWN)), 4)
+    asked.add(Session("child", (), "here", origin=Origin("one", Link.SPAWN)), 4)
     assert (asked.turns, asked.one_by_one(1)) == (7, False)

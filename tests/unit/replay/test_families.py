@@ -6,13 +6,13 @@ import pytest
 
 from agentcache.replay.families import Kinship, families
 from agentcache.replay.spelling import TEXT_ONLY
-from agentcache.replay.trace import Link, Place, Session
+from agentcache.replay.trace import Link, Origin, Session
 
 
 def session(said: str) -> Session:
     """By its name, or `name:parent`."""
     name, _, parent = said.partition(":")
-    return Session(name, (), "here", among=Place(parent, Link.SPAWN if parent else Link.NONE))
+    return Session(name, (), "here", origin=Origin(parent, Link.SPAWN if parent else Link.NONE))
 
 
 def kinship(sessions: list[Session]) -> Kinship:

@@ -8,7 +8,7 @@ import pytest
 
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.paged import ROOT, Left, LeftOut, page, rendered
-from agentcache.replay.trace import LATEST_S, Call, Facts, Gap, Hidden, Link, Message, Place, Session
+from agentcache.replay.trace import LATEST_S, Call, Facts, Gap, Hidden, Link, Message, Origin, Session
 
 PAGE = 4
 
@@ -130,7 +130,7 @@ def test_children_are_linked_by_the_index_of_their_parent_and_empty_sessions_lef
     call = Call(0, blocks=(1,), facts=Facts(prompt_tokens=5))
     empty = Session("empty", (), "here", PAGE)
     parent = Session("parent", (call,), "here", PAGE)
-    child = Session("child", (call,), "here", PAGE, among=Place("parent", after_call=1))
+    child = Session("child", (call,), "here", PAGE, origin=Origin("parent", after_call=1))
     workload = page([empty, parent, child], encode, PAGE)
     assert [session.name for session in workload.sessions] == ["parent", "child"]
     assert workload.left_out == {LeftOut.NO_CALLS: Left(1)}
@@ -147,7 +147,7 @@ ONE_CALL = (Call(0, blocks=(1,), facts=Facts(prompt_tokens=5)),)
 def named(name: str, parent: str = "", tokens: int = 5) -> Session:
     (call,) = ONE_CALL
     calls = (replace(call, facts=Facts(prompt_tokens=tokens)),)
-    return Session(name, calls, "here", PAGE, among=Place(parent, Link.SPAWN if parent else Link.NONE))
+    return Session(name, calls, "here", PAGE, origin=Origin(parent, Link.SPAWN if parent else Link.NONE))
 
 
 def too_long(calls: Sequence[Facts]) -> LeftOut | None:
@@ -192,16 +192,16 @@ def test_what_is_left_out_for_what_is_recorded_is_never_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("among", "facts", "what"),
+    ("origin", "facts", "what"),
     [
-        (Place(start_s=9e13), Facts(), r"start_s is 9e\+13"),
-        (Place(), Facts(Gap(seconds=2 * LATEST_S)), r"calls\[1\].gap is 8e\+09"),
-        (Place(), Facts(api_s=1e300), r"calls\[1\].api_s is 1e\+300"),
+        (Origin(start_s=9e13), Facts(), r"start_s is 9e\+13"),
+        (Origin(), Facts(Gap(seconds=2 * LATEST_S)), r"calls\[1\].gap is 8e\+09"),
+        (Origin(), Facts(api_s=1e300), r"calls\[1\].api_s is 1e\+300"),
     ],
 )
-def test_a_time_that_no_clock_has_is_named(among: Place, facts: Facts, what: str) -> None:
+def test_a_time_that_no_clock_has_is_named(origin: Origin, facts: Facts, what: str) -> None:
     call = Call(0, blocks=(5,), facts=facts)
-    session = Session("s", (*ONE_CALL, call), "x.jsonl, line 3", PAGE, among=among)
+    session = Session("s", (*ONE_CALL, call), "x.jsonl, line 3", PAGE, origin=origin)
     with pytest.raises(CacheError, match=rf"^bad_trace: x.jsonl, line 3: {what} seconds") as refused:
         page([session], encode, PAGE)
     assert refused.value.kind is Kind.BAD_TRACE
@@ -209,7 +209,7 @@ def test_a_time_that_no_clock_has_is_named(among: Place, facts: Facts, what: str
 
 def test_a_request_of_which_only_the_length_is_known_shares_nothing() -> None:
     request = Call(0, facts=Facts(prompt_tokens=9))
-    stream = [Session(name, (request,), "here", among=Place(start_s=1.0)) for name in "ab"]
+    stream = [Session(name, (request,), "here", origin=Origin(start_s=1.0)) for name in "ab"]
     workload = page(stream, encode, PAGE)
     one, other = (session.calls[0].prompt for session in workload.sessions)
     assert (len(one), len(other)) == (2, 2)

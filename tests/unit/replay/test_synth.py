@@ -28,7 +28,7 @@ def made(kind: str) -> tuple[Session, ...]:
 
 
 def agents(kind: str) -> list[Session]:
-    return [session for session in made(kind) if not session.among.parent]
+    return [session for session in made(kind) if not session.origin.parent]
 
 
 def turns(kind: str) -> list[tuple[Call, Call]]:
@@ -214,7 +214,7 @@ def test_people_cuts_and_sub_agents_are_as_frequent_as_published(
     kind: str, human: float, cut: float, parents: float
 ) -> None:
     pairs = turns(kind)
-    told = {session.among.parent for session in made(kind)} - {""}
+    told = {session.origin.parent for session in made(kind)} - {""}
     assert share(after.facts.gap.kind is WaitKind.HUMAN for _, after in pairs) == pytest.approx(
         human, abs=0.005
     )
@@ -263,10 +263,10 @@ def test_children_follow_their_parents(kind: str) -> None:
     shape = SHAPES[kind]
     before: dict[str, Session] = {}
     for session in made(kind):
-        among = session.among
-        if among.parent:
-            assert among.link is Link.SPAWN
-            assert 1 <= among.after_call <= len(before[among.parent].calls)
+        origin = session.origin
+        if origin.parent:
+            assert origin.link is Link.SPAWN
+            assert 1 <= origin.after_call <= len(before[origin.parent].calls)
             assert len(session.calls) <= shape.subagents.calls.most
         assert session.name not in before
         before[session.name] = session

@@ -16,7 +16,7 @@ from agentcache import cli
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.readers import READERS, open_trace
 from agentcache.replay.synth import SHAPES
-from agentcache.replay.trace import Link, Place, Session
+from agentcache.replay.trace import Link, Origin, Session
 from agentcache.replay.tracing import FORMS, convert, named, synth
 from agentcache.replay.writing import write_lines
 from tests.traces import GOLDEN
@@ -88,10 +88,10 @@ def test_several_files_become_one(tmp_path: Path) -> None:
     def sessions() -> Iterator[Session]:
         for _ in range(2):
             yield Session("a", (), "")
-            yield Session("a/b", (), "", among=Place("a", Link.SPAWN, 1))
-        yield Session("c", (), "", among=Place("a", Link.FORK, 1))
+            yield Session("a/b", (), "", origin=Origin("a", Link.SPAWN, 1))
+        yield Session("c", (), "", origin=Origin("a", Link.FORK, 1))
 
-    found = [(session.name, session.among.parent) for session in named(sessions())]
+    found = [(session.name, session.origin.parent) for session in named(sessions())]
     assert found == [("a", ""), ("a/b", "a"), ("a+2", ""), ("a/b+2", "a+2"), ("c", "a+2")]
     for copy in ("1.jsonl", "2.jsonl"):
         (tmp_path / copy).write_bytes((GOLDEN / "weka.jsonl").read_bytes())

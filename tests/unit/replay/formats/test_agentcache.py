@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentcache.replay.formats.agentcache import AgentcacheReader, told
 from agentcache.replay.sources import Document
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import GOLDEN, golden, golden_lines
 
@@ -33,7 +33,7 @@ def test_every_field_is_read() -> None:
         "a",
         (Call(0, (asked,), answered, facts=facts), Call(1)),
         f"{GOLDEN / 'agentcache.jsonl'}, line 1",
-        among=Place(start_s=12.5, group="task"),
+        origin=Origin(start_s=12.5, group="task"),
     )
     assert second == Session(
         "a/b",
@@ -41,7 +41,7 @@ def test_every_field_is_read() -> None:
         f"{GOLDEN / 'agentcache.jsonl'}, line 2",
         64,
         "s",
-        Place("a", Link.FORK, 1),
+        Origin("a", Link.FORK, 1),
         Hidden("tools", 128),
     )
 
@@ -57,7 +57,7 @@ def test_the_golden_file_has_every_field() -> None:
         Call: Call(-1),
         Facts: Facts(),
         Gap: Gap(),
-        Place: Place(),
+        Origin: Origin(),
         Hidden: Hidden(),
     }
     missing = {(kind, field.name) for kind in plain for field in fields(kind)}
@@ -109,10 +109,10 @@ def sessions(draw: Callable[..., Any]) -> Session:
         added, blocks = ((), new) if in_blocks else (new, ())
         calls.append(Call(keep, added, draw(st.just({}) | messages), blocks, draw(facts)))
         length = keep + len(new)
-    among = Place("", Link.NONE, draw(st.integers(0, 5)), draw(st.none() | seconds), draw(texts))
+    origin = Origin("", Link.NONE, draw(st.integers(0, 5)), draw(st.none() | seconds), draw(texts))
     hidden = Hidden(draw(texts), draw(st.integers(0, 9)))
     block_tokens = draw(st.integers(1, 512)) if in_blocks else 0
-    return Session(draw(texts), tuple(calls), "", block_tokens, draw(texts), among, hidden)
+    return Session(draw(texts), tuple(calls), "", block_tokens, draw(texts), origin, hidden)
 
 
 @given(sessions())

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcache.replay.readers import open_trace
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import golden, written
 
@@ -35,19 +35,21 @@ def test_forks_have_their_parents_history_and_spawns_have_not() -> None:
         hidden=Hidden("tools 1915256b9af9", 13),
     )
     for session, said, parent, seconds in (
-        (early, "E", Place("plan", Link.SPAWN, 0), 0.0),
-        (aide, "H", Place("plan", Link.SPAWN, 1), 0.04),
+        (early, "E", Origin("plan", Link.SPAWN, 0), 0.0),
+        (aide, "H", Origin("plan", Link.SPAWN, 1), 0.04),
     ):
         assert [call.added for call in session.calls] == [(user(said),)]
-        assert (session.among, session.calls[0].facts.gap.seconds) == (parent, seconds)
+        assert (session.origin, session.calls[0].facts.gap.seconds) == (parent, seconds)
     history = (SYSTEM, user("T"), user("U"), RESULT)
-    among = Place("plan", Link.FORK, 3)
-    assert left == Session("left", (Call(0, (*history, user("L")), facts=facts()),), left.place, among=among)
+    origin = Origin("plan", Link.FORK, 3)
+    assert left == Session(
+        "left", (Call(0, (*history, user("L")), facts=facts()),), left.place, origin=origin
+    )
     assert right == Session(
         "right",
         (Call(0, (*history, user("R")), facts=facts()), Call(5, (user("R2"),), facts=facts())),
         right.place,
-        among=among,
+        origin=origin,
     )
     assert late == Session(
         "late",
@@ -56,7 +58,7 @@ def test_forks_have_their_parents_history_and_spawns_have_not() -> None:
             Call(1, ({"role": "assistant", "content": "B"}, user("C")), facts=facts()),
         ),
         late.place,
-        among=Place("right", Link.SPAWN, 2),
+        origin=Origin("right", Link.SPAWN, 2),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentcache.replay.formats.claude import ClaudeCodeReader
 from agentcache.replay.sources import sources as open_sources
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Message, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Message, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import golden, golden_lines, written
 
@@ -72,7 +72,7 @@ def test_the_session_of_a_log() -> None:
             ),
         ),
         session.place,
-        among=Place(start_s=BEGIN),
+        origin=Origin(start_s=BEGIN),
         hidden=Hidden(f"{HERE}/claude-opus-4-5/main//shop", 999),
     )
 
@@ -99,10 +99,10 @@ def test_sub_agents_begin_anew_and_compactions_go_on() -> None:
             ),
         ),
         spawned.place,
-        among=Place("s1", Link.SPAWN, after_call=1, start_s=BEGIN + 6.5),
+        origin=Origin("s1", Link.SPAWN, after_call=1, start_s=BEGIN + 6.5),
         hidden=Hidden(f"{HERE}/claude-haiku-4-5/sub-agent//shop", 291),
     )
-    assert fork.among == Place("s1", Link.FORK, after_call=2, start_s=BEGIN + 150)
+    assert fork.origin == Origin("s1", Link.FORK, after_call=2, start_s=BEGIN + 150)
     assert fork.hidden == main.hidden
     (prompt,) = fork.prompts()
     assert prompt == [TASK, READING, *FOUND, said("user", "Summarise.")]
@@ -121,7 +121,7 @@ def test_old_versions_have_their_sub_agents_in_the_sessions_file(tmp_path: Path)
     path = written(tmp_path, "s1.jsonl", *lines()[:7], *side, *lines()[7:])
     sessions = list(ClaudeCodeReader().sessions(open_sources(path)))
     assert [(session.name, len(session.calls)) for session in sessions] == [("s1", 4), ("s1/b1", 2)]
-    assert sessions[1].among == Place("s1", Link.SPAWN, after_call=1, start_s=BEGIN + 6.5)
+    assert sessions[1].origin == Origin("s1", Link.SPAWN, after_call=1, start_s=BEGIN + 6.5)
 
 
 def test_a_sub_agent_beside_its_session_is_found_by_the_sessions_id(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcache.replay.readers import open_trace
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import golden, golden_lines, written
 
@@ -57,7 +57,7 @@ def test_a_call_is_whole_where_the_counts_change() -> None:
             ),
         ),
         session.place,
-        among=Place(start_s=BEGIN + 1),
+        origin=Origin(start_s=BEGIN + 1),
         hidden=Hidden("Codex/0.50.0/gpt-5", 70),
     )
     assert sum(len(str(message)) for message in asked) // 4 == 30

@@ -8,7 +8,7 @@ import pytest
 from agentcache.replay.as_dynamo import dynamo_lines
 from agentcache.replay.readers import open_trace
 from agentcache.replay.synth import synthesize
-from agentcache.replay.trace import Call, Facts, Gap, Link, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Link, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import golden, golden_lines, written
 
@@ -32,7 +32,7 @@ def test_requests_with_dependencies() -> None:
         main.place,
         64,
         "p",
-        Place(start_s=0.0),
+        Origin(start_s=0.0),
     )
     assert child == Session(
         "child",
@@ -40,7 +40,7 @@ def test_requests_with_dependencies() -> None:
         child.place,
         64,
         "p",
-        Place("main", Link.SPAWN, 1),
+        Origin("main", Link.SPAWN, 1),
     )
     assert other == Session(
         "other",
@@ -48,10 +48,10 @@ def test_requests_with_dependencies() -> None:
         other.place,
         64,
         "p",
-        Place("main", Link.SPAWN, 1),
+        Origin("main", Link.SPAWN, 1),
     )
     first = (call(0, (1,), known(None, 64, 3)),)
-    assert alone == Session("main+2", first, alone.place, 64, "q", Place(start_s=2.5))
+    assert alone == Session("main+2", first, alone.place, 64, "q", Origin(start_s=2.5))
 
 
 def test_requests_that_wait_for_others() -> None:
@@ -67,16 +67,16 @@ def test_requests_that_wait_for_others() -> None:
         ),
         root.place,
         128,
-        among=Place(start_s=1.0),
+        origin=Origin(start_s=1.0),
     )
     assert kid == Session(
         "run:kid",
         (call(0, (9,), Facts(prompt_tokens=128, output_tokens=4)),),
         kid.place,
         128,
-        among=Place("run:root", Link.SPAWN, 1),
+        origin=Origin("run:root", Link.SPAWN, 1),
     )
-    assert joined.among == Place("run:kid", Link.SPAWN, 1)
+    assert joined.origin == Origin("run:kid", Link.SPAWN, 1)
     assert joined.calls[0].facts.gap == Gap(seconds=0.005, measured=False)
 
 
@@ -84,7 +84,7 @@ def test_plays_with_clocks_of_their_own(tmp_path: Path) -> None:
     log = golden_lines("dynamo.jsonl")
     log[6]["not_before_ms"] = 0.0
     first, *_, last = open_trace(written(tmp_path, "t.jsonl", *log)).sessions()
-    assert (first.among.start_s, last.among.start_s) == (None, None)
+    assert (first.origin.start_s, last.origin.start_s) == (None, None)
 
 
 def read_back(folder: Path, *sessions: Session) -> list[Session]:
@@ -94,10 +94,10 @@ def read_back(folder: Path, *sessions: Session) -> list[Session]:
 def test_a_trace_in_blocks_comes_back(tmp_path: Path) -> None:
     """All but whom a call waits for, and the numbers of the blocks: those are one play's."""
     told = list(synthesize("claude-code", 6, seed=11))
-    assert any(session.among.parent for session in told)
+    assert any(session.origin.parent for session in told)
     for before, after in zip(told, read_back(tmp_path, *told), strict=True):
         assert (after.name, after.block_tokens) == (before.name, 64)
-        assert after.among == replace(before.among, start_s=after.among.start_s)
+        assert after.origin == replace(before.origin, start_s=after.origin.start_s)
         for old, new in zip(before.calls, after.calls, strict=True):
             assert (new.keep, len(new.blocks)) == (old.keep, len(old.blocks))
             assert new.facts.prompt_tokens == old.facts.prompt_tokens
@@ -142,7 +142,7 @@ def test_a_trace_in_messages_is_told_in_pieces_of_text() -> None:
             0, ({"role": "user", "content": long + end},), {"role": "assistant", "content": "A" * 40}
         )
         second = Call(1, ({"role": "user", "content": "more"},), facts=Facts(Gap(WaitKind.TOOL, 2.0)))
-        return Session(name, (first, second), "", among=Place(start_s=1e9 + len(end)))
+        return Session(name, (first, second), "", origin=Origin(start_s=1e9 + len(end)))
 
     rows = list(dynamo_lines([session("a", "1"), session("b", "22")]))[1:]
     first, second, other, _ = rows
@@ -156,7 +156,7 @@ def test_a_trace_in_messages_is_told_in_pieces_of_text() -> None:
 def test_an_agent_that_begins_before_any_answer_begins_with_the_first_request() -> None:
     block = Call(0, blocks=(1,), facts=Facts(Gap(seconds=3.0), prompt_tokens=64, output_tokens=1))
     parent = Session("a", (block,), "", 64)
-    child = Session("b", (block,), "", 64, among=Place("a", Link.SPAWN, 0))
+    child = Session("b", (block,), "", 64, origin=Origin("a", Link.SPAWN, 0))
     _, row = list(dynamo_lines([parent, child]))[1:]
     assert row["dependencies"] == [
         {"request_id": "a:0", "trigger": "dispatch", "delay_ms": 3000.0, "relation": "spawn"}
@@ -167,7 +167,7 @@ def test_a_fork_is_told_as_spawned_with_what_it_has_of_its_parent() -> None:
     """Dynamo knows the relations sequence, spawn, join and replay_barrier, and refuses others."""
     facts = Facts(prompt_tokens=128, output_tokens=1)
     parent = Session("a", (Call(0, blocks=(1, 2), facts=facts),), "", 64)
-    fork = Session("b", (Call(0, blocks=(1, 3), facts=facts),), "", 64, among=Place("a", Link.FORK, 1))
+    fork = Session("b", (Call(0, blocks=(1, 3), facts=facts),), "", 64, origin=Origin("a", Link.FORK, 1))
     first, row = list(dynamo_lines([parent, fork]))[1:]
     assert row["dependencies"][0]["relation"] == "spawn"
     assert row["hash_ids"][0] == first["hash_ids"][0]

@@ -1,6 +1,6 @@
 """LMCache's agent traces: golden lines in no order, and damaged ones."""
 
-from agentcache.replay.trace import Call, Facts, Gap, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Origin, Session
 from tests.traces import golden
 
 
@@ -23,7 +23,7 @@ def test_lines_are_put_in_order_and_prompts_stay_as_they_are() -> None:
             call("Review it.", "A3", Gap(seconds=2.0, measured=False)),
         ),
         first.place,
-        among=Place(start_s=1_760_428_436.0),
+        origin=Origin(start_s=1_760_428_436.0),
     )
     assert first.place.endswith("lmcache.jsonl, line 3")
     assert (second.name, len(second.calls)) == ("s2", 1)

@@ -10,7 +10,7 @@ from agentcache.errors import CacheError
 from agentcache.replay.formats.miniswe import read_session
 from agentcache.replay.readers import open_trace
 from agentcache.replay.sources import Document
-from agentcache.replay.trace import Call, Facts, Gap, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import golden, written
 
@@ -145,7 +145,7 @@ def test_version_1_times_are_split_by_the_length_of_the_answer() -> None:
             ),
         ),
         session.place,
-        among=Place(start_s=1_763_510_500, group="shop__cart-7"),
+        origin=Origin(start_s=1_763_510_500, group="shop__cart-7"),
     )
 
 
@@ -155,7 +155,7 @@ def test_version_2_times_are_measured_at_both_ends() -> None:
     assert [one.gap for one in facts] == [Gap(), Gap(WaitKind.TOOL, 0.5), Gap(WaitKind.TOOL, 1.25)]
     assert [one.api_s for one in facts] == [4.2, 2.0, 3.0]
     assert [one.finish for one in facts] == ["tool_calls", "tool_calls", "stop"]
-    assert session.among == Place(start_s=995.8, group="shop__cart-8")
+    assert session.origin == Origin(start_s=995.8, group="shop__cart-8")
     assert session.calls[1].added[1] == {"role": "tool", "content": "a.py", "tool_call_id": "c1"}
     assert len(session.calls) == 3
 
@@ -164,10 +164,10 @@ def test_what_is_not_recorded_is_not_known() -> None:
     """An answer without a response between two that have one."""
     session = read([said("user", "T"), said("assistant", "A1"), said("user", "O"), said("assistant", "A2")])
     assert [call.facts for call in session.calls] == [Facts(), Facts(Gap(WaitKind.TOOL))]
-    assert session.among == Place()
+    assert session.origin == Origin()
 
 
 def test_runs_of_the_same_task_have_names_of_their_own(tmp_path: Path) -> None:
     first, second = open_trace(written(tmp_path, "t.jsonl", V1, V1)).sessions()
     assert (first.name, second.name) == ("shop__cart-7", "shop__cart-7+2")
-    assert first.among == second.among == Place(group="shop__cart-7")
+    assert first.origin == second.origin == Origin(group="shop__cart-7")

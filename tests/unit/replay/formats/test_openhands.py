@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentcache.replay.readers import open_trace
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import complaint, golden, golden_lines, written
 
@@ -59,7 +59,7 @@ def test_events_of_version_0() -> None:
             ),
         ),
         session.place,
-        among=Place(start_s=BEGIN + 1, group="task-1"),
+        origin=Origin(start_s=BEGIN + 1, group="task-1"),
     )
 
 
@@ -75,7 +75,7 @@ def test_events_of_the_sdk() -> None:
             Call(2, (SUMMARY,), DONE, facts=Facts(Gap(WaitKind.TOOL, 3.0), 3.0, finish="stop")),
         ),
         session.place,
-        among=Place(start_s=BEGIN + 1),
+        origin=Origin(start_s=BEGIN + 1),
         hidden=Hidden("tools ff89aeb789d4", 14),
     )
 
@@ -124,7 +124,7 @@ def test_exports_for_training() -> None:
             ),
         ),
         first.place,
-        among=Place(group="t-1"),
+        origin=Origin(group="t-1"),
         hidden=Hidden("tools 1915256b9af9", 13),
     )
     older = {"role": "assistant", "tool_calls": [called("", "bash", "{}")]}
@@ -140,7 +140,7 @@ def test_exports_for_training() -> None:
             ),
         ),
         second.place,
-        among=Place(group="t-1"),
+        origin=Origin(group="t-1"),
     )
 
 
@@ -149,7 +149,7 @@ def test_a_bare_list_of_events(tmp_path: Path) -> None:
     path.write_text(json.dumps(golden_lines("openhands-0.jsonl")[0]["history"]), encoding="utf-8")
     (session,) = open_trace(path).sessions()
     known = golden("openhands-0.jsonl")[0]
-    assert (session.name, session.calls, session.among.group) == ("run", known.calls, "")
+    assert (session.name, session.calls, session.origin.group) == ("run", known.calls, "")
 
 
 def browsing() -> list[dict[str, Any]]:
@@ -184,7 +184,7 @@ def test_a_delegate_is_a_session_of_its_own() -> None:
             ),
         ),
         main.place,
-        among=Place(start_s=start_s, group="task-2"),
+        origin=Origin(start_s=start_s, group="task-2"),
     )
     assert child == Session(
         "task-2/2",
@@ -203,7 +203,7 @@ def test_a_delegate_is_a_session_of_its_own() -> None:
             ),
         ),
         child.place,
-        among=Place("task-2", Link.SPAWN, 1, start_s + 4, "task-2"),
+        origin=Origin("task-2", Link.SPAWN, 1, start_s + 4, "task-2"),
         hidden=Hidden("tools de68bec4d193", 13),
     )
 
@@ -216,7 +216,7 @@ def test_delegates_of_delegates(tmp_path: Path) -> None:
     ]
     path = written(tmp_path, "t.jsonl", {"instance_id": "t", "history": [*events[:8], *inner, *events[8:]]})
     sessions = list(open_trace(path).sessions())
-    assert [(session.name, session.among.parent, session.among.after_call) for session in sessions] == [
+    assert [(session.name, session.origin.parent, session.origin.after_call) for session in sessions] == [
         ("t", "", 0),
         ("t/2", "t", 1),
         ("t/2/102", "t/2", 2),
@@ -303,8 +303,8 @@ def test_sub_agents_of_the_sdk_are_in_directories_below_their_parents(tmp_path: 
     spread(tmp_path / "p" / "events", "event-{:05}-aa.json", *parent)
     spread(tmp_path / "p" / "subagents" / "k" / "events", "event-{:05}-bb.json", *child)
     first, second = open_trace(tmp_path).sessions()
-    assert (first.name, first.among) == ("p", Place(start_s=BEGIN + 1))
-    assert (second.name, second.among) == ("p/k", Place("p", Link.SPAWN, 1, BEGIN + 5))
+    assert (first.name, first.origin) == ("p", Origin(start_s=BEGIN + 1))
+    assert (second.name, second.origin) == ("p/k", Origin("p", Link.SPAWN, 1, BEGIN + 5))
     assert second.calls[0].facts.gap == Gap(seconds=2.0)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agentcache.replay.formats.sweagent import SweAgentReader
 from agentcache.replay.sources import Source
-from agentcache.replay.trace import Call, Facts, Gap, Message, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Message, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import GOLDEN, golden, written
 
@@ -36,7 +36,7 @@ def test_without_queries_the_prompt_is_the_agents_whole_history() -> None:
             Call(7, (a3, o3), a4, facts=tool(None)),
         ),
         session.place,
-        among=Place(group="sweagent"),
+        origin=Origin(group="sweagent"),
     )
 
 
@@ -91,5 +91,5 @@ def test_runs_of_the_same_task_are_one_group(tmp_path: Path) -> None:
     path = written(tmp_path, "runs.jsonl", told, told)
     first, second = SweAgentReader().sessions([Source(path)])
     assert [first.name, second.name] == ["shop-1", "shop-1+2"]
-    assert first.among == second.among == Place(group="shop-1")
+    assert first.origin == second.origin == Origin(group="shop-1")
     assert list(first.prompts()) == [[said("system", "S"), said("user", "T")]]

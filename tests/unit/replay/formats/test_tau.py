@@ -2,7 +2,7 @@
 
 from agentcache.replay.formats.tau import TauBenchReader
 from agentcache.replay.sources import Source
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Message, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Message, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import GOLDEN, golden
 
@@ -37,9 +37,9 @@ def test_a_conversation_waits_for_tools_and_for_people() -> None:
             ),
         ),
         first.place,
-        among=Place(group="3"),
+        origin=Origin(group="3"),
     )
-    assert (second.name, second.among.group, len(second.calls)) == ("3-1+2", "3", 1)
+    assert (second.name, second.origin.group, len(second.calls)) == ("3-1+2", "3", 1)
 
 
 def test_tools_that_the_file_hides_are_the_same_for_all_its_sessions() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agentcache.replay.formats.tracelab import TraceLabReader
 from agentcache.replay.sources import sources as open_sources
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import block_prompts, golden, golden_lines, written
 
@@ -30,7 +30,7 @@ def test_prompts_grow_by_what_they_are_longer() -> None:
         first.place,
         block_tokens=64,
         scope="a",
-        among=Place(start_s=BEGIN + 1),
+        origin=Origin(start_s=BEGIN + 1),
         hidden=Hidden("codex/large-1/shop", 130),
     )
     assert (second.name, second.hidden, second.scope) == ("b", Hidden(), "b")

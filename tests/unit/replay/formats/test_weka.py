@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agentcache.replay.formats.weka import WekaReader
 from agentcache.replay.sources import Source
-from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import golden, golden_lines, written
 
@@ -44,11 +44,11 @@ def test_an_agent_and_its_sub_agents_are_sessions() -> None:
         agent.place,
         block_tokens=4,
         scope="trace_7",
-        among=Place("trace_7", Link.SPAWN, after_call=2),
+        origin=Origin("trace_7", Link.SPAWN, after_call=2),
         hidden=Hidden("claude-haiku-4-5/4", 4),
     )
     assert (second.name, second.hidden) == ("trace_7/a1+2", Hidden())
-    assert second.among == Place("trace_7", Link.SPAWN, after_call=2)
+    assert second.origin == Origin("trace_7", Link.SPAWN, after_call=2)
     assert second.calls[0].facts.gap == Gap(seconds=84.0)
 
 

@@ -40,6 +40,6 @@ def _thinned(session: Session) -> Session:
         place=session.place,
         block_tokens=session.block_tokens * THINNED,
         scope=session.scope,
-        among=session.among,
+        origin=session.origin,
         hidden=session.hidden,
     )

@@ -15,7 +15,7 @@ from agentcache.replay.lab.options import LabOptions
 from agentcache.replay.lab.shown import on_stdout, show
 from agentcache.replay.readers import open_trace
 from agentcache.replay.sample import SAMPLE
-from agentcache.replay.trace import Call, Facts, Gap, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Origin, Session
 from agentcache.waits import WaitKind
 from tests.traces import written
 
@@ -79,7 +79,7 @@ def session(name: str, tokens: int, calls: int = 1, start_s: float | None = None
         Call(0, blocks=tuple(range(tokens // 64)), facts=Facts(Gap(WaitKind.TOOL, 5.0), 0.0, tokens, 5))
         for _ in range(calls)
     ]
-    return Session(name, tuple(told), "", 64, name, Place(start_s=start_s))
+    return Session(name, tuple(told), "", 64, name, Origin(start_s=start_s))
 
 
 def trace(folder: Path, *sessions: Session) -> Path:

@@ -12,7 +12,7 @@ from agentcache.replay.lab.serving import Machine
 from agentcache.replay.lab.table import Arm
 from agentcache.replay.paged import Workload, page
 from agentcache.replay.synth import synthesize
-from agentcache.replay.trace import Call, Facts, Place, Session
+from agentcache.replay.trace import Call, Facts, Origin, Session
 
 WORKLOAD = page(synthesize("swe-agent", 5, seed=1), encode=lambda _: [])
 
@@ -25,7 +25,7 @@ def stream(requests: int) -> Workload:
             (Call(0, blocks=(number % 7, number), facts=Facts(prompt_tokens=130)),),
             "",
             64,
-            among=Place(start_s=10.0 * number),
+            origin=Origin(start_s=10.0 * number),
         )
         for number in range(requests)
     ]

@@ -12,7 +12,7 @@ from agentcache.replay.lab.cells import Cell, Hints, Policy
 from agentcache.replay.lab.scripts import LIVE, LIVE_QUEUED, draw_script, draw_tells, seeds_for, usual_live
 from agentcache.replay.lab.serving import NANOSECONDS, Machine
 from agentcache.replay.paged import PAGE_TOKENS, Workload, page
-from agentcache.replay.trace import Call, Facts, Gap, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Origin, Session
 from agentcache.waits import SHORTEST_S, WaitKind
 
 CELL = Cell(Policy.ERT, 4, live=2, machine=Machine(decode=1.0))
@@ -27,7 +27,7 @@ def session(
         )
         for at, (kind, seconds) in enumerate(gaps)
     )
-    return Session(name, calls, name, PAGE_TOKENS, name, among=Place(parent))
+    return Session(name, calls, name, PAGE_TOKENS, name, origin=Origin(parent))
 
 
 def paged(*sessions: Session) -> Workload:
@@ -138,7 +138,7 @@ def test_the_noise_of_hints_says_nothing_of_gaps_that_were_drawn() -> None:
 
 def test_sessions_may_begin_as_recorded() -> None:
     late, early = (
-        replace(session(name, (WaitKind.UNKNOWN, 1.0)), among=Place(start_s=start))
+        replace(session(name, (WaitKind.UNKNOWN, 1.0)), origin=Origin(start_s=start))
         for name, start in (("late", 107.5), ("early", 100.0))
     )
     script = draw_script(paged(late, early), replace(CELL, live=0), 1)
@@ -153,7 +153,7 @@ def test_starts_that_were_not_recorded_must_be_drawn() -> None:
 
 def starting(*gaps: tuple[WaitKind, float | None]) -> Workload:
     """A session whose start is recorded, with these gaps."""
-    return paged(replace(session("s", *gaps), among=Place(start_s=5.0)))
+    return paged(replace(session("s", *gaps), origin=Origin(start_s=5.0)))
 
 
 RECORDED, HALF_KNOWN = (
@@ -186,7 +186,7 @@ def test_a_replay_is_repeated_where_something_is_drawn(
 
 
 def test_a_childs_beginning_may_be_what_is_drawn() -> None:
-    parent = replace(session("p", (WaitKind.UNKNOWN, None)), among=Place(start_s=1.0))
+    parent = replace(session("p", (WaitKind.UNKNOWN, None)), origin=Origin(start_s=1.0))
     child = session("c", (WaitKind.UNKNOWN, None), parent="p")
     assert len(seeds_for(paged(parent, child), replace(CELL, live=0), SEEDS)) == 3
 

@@ -7,13 +7,15 @@ import pytest
 from agentcache.errors import CacheError, Kind
 from agentcache.replay.lab.selecting import Selection
 from agentcache.replay.paged import PAGE_TOKENS, Workload
-from agentcache.replay.trace import Call, Facts, Gap, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Origin, Session
 
 
 def session(name: str, tokens: int = 10, hours: float = 0.0, parent: str = "") -> Session:
     first = Facts(prompt_tokens=1)
     last = Facts(Gap(seconds=hours * 1800), hours * 1800, prompt_tokens=tokens)
-    return Session(name, (Call(0, facts=first), Call(0, facts=last)), name, PAGE_TOKENS, among=Place(parent))
+    return Session(
+        name, (Call(0, facts=first), Call(0, facts=last)), name, PAGE_TOKENS, origin=Origin(parent)
+    )
 
 
 def paged(selection: Selection, *sessions: Session) -> Workload:

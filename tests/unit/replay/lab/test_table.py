@@ -20,7 +20,7 @@ from agentcache.replay.lab.shown import show, summary
 from agentcache.replay.lab.table import ARMS, BOUND, Arm, Plan, Row, run_table
 from agentcache.replay.paged import Workload, page
 from agentcache.replay.synth import synthesize
-from agentcache.replay.trace import Call, Facts, Gap, Place, Session
+from agentcache.replay.trace import Call, Facts, Gap, Origin, Session
 from agentcache.waits import WaitKind
 
 CONDITION = Cell(Policy.LRU, 3.0, live=6)
@@ -146,7 +146,7 @@ def test_where_nothing_is_drawn_there_is_one_replay_and_no_error() -> None:
             ),
             "",
             64,
-            among=Place(start_s=2.0 * number),
+            origin=Origin(start_s=2.0 * number),
         )
         for number in range(6)
     ]
