@@ -1,9 +1,13 @@
 """The queue between two threads: all in order, or the word that something is missing."""
 
 import select
+import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 
@@ -27,6 +31,30 @@ def handover() -> Iterator[Handover[Event]]:
 
 def rings(handover: Handover[Event]) -> bool:
     return bool(select.select([handover.bell], [], [], 0)[0])
+
+
+def run_between(call: Callable[[], object], code: CodeType, at: int, meanwhile: Callable[[], object]) -> int:
+    """Run `call`, and `meanwhile` before instruction `at` of `code`. Answers how many instructions there are."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal seen
+        if frame.f_code is not code:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            seen += 1
+            if seen == at:
+                meanwhile()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return seen
 
 
 def test_what_is_put_is_taken_in_order(handover: Handover[Event]) -> None:
@@ -93,3 +121,36 @@ def test_two_threads(handover: Handover[Event]) -> None:
     writer.join()
     assert taken + handover.dropped == last
     assert (lost > 0) == (handover.dropped > 0)
+
+
+def five_events(within: str, at: int) -> tuple[int, int]:
+    """Three are put that have room, one that has not, and one more: before instruction `at` of its put, or of a take,
+    the other of the two runs.
+
+    Answers how many were told or dropped in the end, and how many instructions what was interrupted has.
+    """
+    told: list[Event] = []
+    with closing(Handover(3 * WEIGHT, weight)) as handover:
+
+        def take() -> None:
+            told.extend(handover.take()[0])
+
+        def put() -> None:
+            handover.put(page(9))
+
+        for number in range(4):
+            handover.put(page(number))
+        if within == "take":
+            steps = run_between(take, Handover.take.__code__, at, put)
+        else:
+            steps = run_between(put, Handover.put.__code__, at, take)
+        take()
+        return len(told) + handover.dropped, steps
+
+
+@pytest.mark.parametrize("within", ["take", "put"])
+def test_each_event_is_told_or_dropped_wherever_the_other_thread_interrupts(within: str) -> None:
+    last = five_events(within, at=1)[1]
+    assert last > 20
+    counts = {at: five_events(within, at)[0] for at in range(1, last + 1)}
+    assert {at: count for at, count in counts.items() if count != 5} == {}
