@@ -1,5 +1,7 @@
 """Numbers of paths, and what is remembered of pages."""
 
+import tracemalloc
+
 import numpy as np
 
 from agentcache.keys import Key, Namespace
@@ -65,6 +67,20 @@ def test_pages_used_last_are_remembered_and_the_others_forgotten() -> None:
     assert [remembered.owner(page) for page in (1, 2, 9)] == [other, None, other]
     assert not remembered.was_end(3)
     assert len(remembered) <= 2 * 5
+
+
+def test_pages_that_are_kept_again_take_no_memory_on_the_way() -> None:
+    """A long history of short pages is kept at every turn: no table of it is made beside the one that there is."""
+    remembered, again, history = Remembered(), Owner(), list(range(1_000, 101_000))
+    remembered.keep(history, Owner())
+    tracemalloc.start()
+    try:
+        remembered.keep(history, again)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert remembered.owner(history[-1]) is again
+    assert most_bytes < 10 * len(history), "a table of them takes 80 bytes a page"
 
 
 def test_all_that_was_there_is_emptied_at_once() -> None:
