@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import count
 from typing import Protocol
@@ -14,7 +15,7 @@ from agentcache.errors import CacheError, Kind
 from agentcache.router.settings import PlainUpstream
 from agentcache.router.unheard import Health, Probe, Unheard, no_probe
 from agentcache.store.api import WorkerEntry
-from agentcache.wire import Role, WorkerCard
+from agentcache.wire import Role, WorkerCard, WorkerLoad
 
 PLAIN_SEATS = 8
 """What a server that does not say how many requests it runs at once is taken to run."""
@@ -28,10 +29,10 @@ LATELY = 512
 class WorkerView(msgspec.Struct, frozen=True):
     """A worker at one moment, made anew with every request that comes or goes.
 
-    `waiting` and `running` are its own last report; `in_flight` is what this router has there now, and `others` what
-    everybody else has, over the last reports. `chosen` grows with every choice: the smallest was chosen longest ago.
-    `homes`: conversations that this router lately began there, older ones counting less. `shedding`: it was crowded,
-    and somebody still waits.
+    `told` is its own last report; `in_flight` is what this router has there now, `coming` what it will send there once
+    others have computed the prompts, and `others` what everybody else has, over the last reports. `chosen` grows with
+    every choice: the smallest was chosen longest ago. `homes`: conversations that this router lately began there, older
+    ones counting less. `shedding`: it was crowded, and somebody still waits.
     """
 
     id: str
@@ -39,10 +40,10 @@ class WorkerView(msgspec.Struct, frozen=True):
     kind: str = "agentcache"
     alive: bool = True
     draining: bool = False
-    waiting: int = 0
-    running: int = 0
+    told: WorkerLoad = WorkerLoad()
     seats: int = PLAIN_SEATS
     in_flight: int = 0
+    coming: int = 0
     card: WorkerCard | None = None
     others: float = 0.0
     chosen: int = 0
@@ -54,6 +55,19 @@ class WorkerView(msgspec.Struct, frozen=True):
     def load(self) -> float:
         """Requests there now, as far as can be known."""
         return self.others + self.in_flight
+
+    @property
+    def expected(self) -> float:
+        """The same, and those that will come: what a new conversation will find there."""
+        return self.load + self.coming
+
+    @property
+    def waiting(self) -> int:
+        return self.told.waiting
+
+    @property
+    def running(self) -> int:
+        return self.told.running
 
     @property
     def queue_limit(self) -> int:
@@ -107,8 +121,7 @@ class FleetView:
         self._static = tuple(self._known)
         self._unheard = Unheard(probe)
         self._salt = salt
-        self._in_flight: dict[str, int] = {}
-        self._peak: dict[str, int] = {}
+        self._flights = Flights()
         self._failed: dict[str, int] = {}
         self._heard: dict[str, int] = {}
         self._chosen: dict[str, int] = {}
@@ -169,8 +182,7 @@ class FleetView:
     def begin(self, worker: str) -> "Flight":
         """Count a request at a worker from this decision on; whoever sends it ends the flight."""
         self._chosen[worker] = next(self._turn)
-        self._count(worker, 1)
-        self._peak[worker] = max(self._in_flight[worker], self._peak.get(worker, 0))
+        self.count(worker, 1, 0)
         return Flight(self, worker)
 
     def settled(self, worker: str) -> None:
@@ -181,20 +193,17 @@ class FleetView:
             self._views.clear()
         self._views.pop(worker, None)
 
-    def leave(self, worker: str) -> None:
-        """A request that was counted there has ended; called by its flight."""
-        self._count(worker, -1)
+    def count(self, worker: str, there: int, coming: int) -> None:
+        """So many more are there and coming, or fewer; called by their flights."""
+        self._views.pop(worker, None)
+        self._flights.count(worker, there, coming)
+        if worker not in self._known:
+            self._flights.most.pop(worker, None)
 
     @property
     def in_flight(self) -> Mapping[str, int]:
-        """What this router has in flight, by worker; workers without are left out."""
-        return self._in_flight
-
-    def _count(self, worker: str, by: int) -> None:
-        self._views.pop(worker, None)
-        now = self._in_flight.pop(worker, 0) + by
-        if now:
-            self._in_flight[worker] = now
+        """What this router has in flight, there or coming, by worker; workers without are left out."""
+        return self._flights.there + self._flights.coming
 
     def _seen_now(self, worker: str) -> WorkerView:
         known = self._known.get(worker)
@@ -205,7 +214,8 @@ class FleetView:
         now = replace(
             known,
             alive=known.alive and worker not in self._failed,
-            in_flight=self._in_flight.get(worker, 0),
+            in_flight=self._flights.there[worker],
+            coming=self._flights.coming[worker],
             chosen=self._chosen.get(worker) or self._first_turn(worker),
             homes=self._homes.get(worker, 0),
         )
@@ -240,19 +250,18 @@ class FleetView:
         Smoothed, since routers that follow the last report all run to the same worker at once.
         """
         card, load = entry.card, entry.load
-        others = max(0.0, load.waiting + load.running - self._peak.get(card.worker, 0))
+        others = max(0.0, load.waiting + load.running - self._flights.most[card.worker])
         if before and before.card == card:
             new = entry.heard_ms != self._heard.get(card.worker)
             others = before.others + (others - before.others) * (NEWS if new else 0)
         if entry.heard_ms != self._heard.get(card.worker):
-            self._peak[card.worker] = self._in_flight.get(card.worker, 0)
+            self._flights.reported(card.worker)
         return WorkerView(
             id=card.worker,
             url=card.url,
             alive=entry.alive,
             draining=entry.draining or load.draining,
-            waiting=load.waiting,
-            running=load.running,
+            told=load,
             seats=max(1, card.seats),
             card=card,
             others=others,
@@ -260,7 +269,7 @@ class FleetView:
         )
 
     def _forget(self, worker: str) -> None:
-        for table in (self._known, self._heard, self._failed, self._chosen, self._peak, self._homes):
+        for table in (self._known, self._heard, self._failed, self._chosen, self._flights.most, self._homes):
             table.pop(worker, None)
         self._first_turns.pop(worker, None)
         self._shedding.discard(worker)
@@ -286,18 +295,54 @@ class FleetView:
                 self.failed(worker)
 
 
+class Flights:
+    """What this router has at each worker. `most`: that were `there` at once since it last reported."""
+
+    def __init__(self) -> None:
+        self.there = Counter[str]()
+        self.coming = Counter[str]()
+        self.most = Counter[str]()
+
+    def count(self, worker: str, there: int, coming: int) -> None:
+        for table, by in ((self.there, there), (self.coming, coming)):
+            table[worker] += by
+            if not table[worker]:
+                del table[worker]
+        if self.there[worker] > self.most[worker]:
+            self.most[worker] = self.there[worker]
+
+    def reported(self, worker: str) -> None:
+        self.most[worker] = self.there[worker]
+
+
 class Flight:
-    """One request at a worker, counted until it ends; ending twice is ending once."""
+    """One request at a worker, counted until it ends; ending twice is ending once, and nothing changes after it."""
 
     def __init__(self, fleet: FleetView, worker: str) -> None:
         self._fleet = fleet
         self._under_way = True
+        self._there = True
         self.worker = worker
+
+    def put_off(self) -> None:
+        """Its prompt is computed elsewhere first: it is not there yet."""
+        self._be(there=False)
+
+    def arrive(self) -> None:
+        """It is sent there now."""
+        self._be(there=True)
 
     def end(self) -> None:
         if self._under_way:
             self._under_way = False
-            self._fleet.leave(self.worker)
+            there, coming = (-1, 0) if self._there else (0, -1)
+            self._fleet.count(self.worker, there, coming)
+
+    def _be(self, there: bool) -> None:
+        if self._under_way and there != self._there:
+            self._there = there
+            by = 1 if there else -1
+            self._fleet.count(self.worker, by, -by)
 
 
 def _urls(known: Mapping[str, WorkerView], workers: Iterable[str]) -> dict[str, str]:

@@ -3,7 +3,9 @@
     pinned ──► home (the session's worker; same conversation) ──► near (parent, siblings, family) ──► longest prefix
     within a window of the least load ──► least load, then chosen longest ago
 
-Loads are counted in requests and measured in the worker's own seats. Order of the workers does not matter.
+Loads are counted in requests and measured in the worker's own seats. Whoever goes anywhere new goes by those that will
+come there, too, once others have computed their prompts; who may stay by those that are there. Order of the workers
+does not matter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -159,7 +161,7 @@ def _open(fitting: dict[str, Candidate]) -> tuple[Candidate, str]:
     """
     found = list(fitting.values())
     least = min(_pressure(each.view) for each in found)
-    near = [each for each in found if each.view.load <= least * each.view.seats + _half(each.view)]
+    near = [each for each in found if each.view.expected <= least * each.view.seats + _half(each.view)]
     fewest = min(each.view.homes for each in near)
     window = [each for each in near if each.view.homes <= fewest * 1.5 + 2 * each.view.seats]
     best = max(window, key=lambda each: each.predicted_tokens)
@@ -174,7 +176,7 @@ def _least(candidates: Iterable[Candidate]) -> Candidate:
 
 
 def _pressure(view: WorkerView) -> float:
-    return view.load / view.seats
+    return view.expected / view.seats
 
 
 def _half(view: WorkerView) -> int:
@@ -184,12 +186,12 @@ def _half(view: WorkerView) -> int:
 
 def _has_room(view: WorkerView) -> bool:
     """Whether what is sent there for its prefix waits for half a batch at most."""
-    return view.load < view.seats + _half(view)
+    return view.expected < view.seats + _half(view)
 
 
 def _free(fitting: dict[str, Candidate]) -> dict[str, Candidate]:
     """Workers with a seat free, where nothing that moves there waits."""
-    return {name: each for name, each in fitting.items() if each.view.load < each.view.seats}
+    return {name: each for name, each in fitting.items() if each.view.expected < each.view.seats}
 
 
 def _overloaded(view: WorkerView, patient: bool) -> bool:

@@ -166,6 +166,7 @@ class Prefilling:
 
     async def _by(self, worker: str, wish: PrefillWish, settled: Settled) -> Settled:
         view, flight = self._router.fleet.view(worker), self._router.fleet.begin(worker)
+        settled.chosen.flight.put_off()
         self._prefills.tries(worker, settled.chosen.worker, self._router.clock.now_ns())
         try:
             standing = await self._lent(settled.standing, worker)
@@ -176,6 +177,7 @@ class Prefilling:
                     self._came(worker, settled.chosen, found=False)
         finally:
             flight.end()
+            settled.chosen.flight.arrive()
         return replace(settled, standing=standing)
 
     async def _lent(self, standing: Standing, worker: str) -> Standing:

@@ -82,6 +82,32 @@ async def test_a_request_counts_from_its_decision_to_its_end() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_request_that_is_put_off_is_no_load_yet_and_expected_all_the_same() -> None:
+    """Its prompt is computed elsewhere: the worker reports nothing of it."""
+    roster, fleet = Heard(card_of("a")), FleetView()
+    await fleet.refresh(roster)
+    flights = [fleet.begin("a") for _ in range(4)]
+    for flight in flights[:3]:
+        flight.put_off()
+        flight.put_off()
+    assert (fleet.view("a").load, fleet.view("a").expected) == (1, 4)
+    roster.hear(card_of("a"), running=1)
+    await fleet.refresh(roster)
+    roster.hear(card_of("a"), running=11)
+    await fleet.refresh(roster)
+    assert fleet.view("a").others == 2, "a fifth of the ten that are not ours"
+    flights[0].arrive()
+    flights[0].arrive()
+    assert (fleet.view("a").load, fleet.view("a").expected) == (4, 6)
+    for flight in flights:
+        flight.end()
+        flight.arrive()
+        flight.put_off()
+    assert (fleet.view("a").load, fleet.view("a").expected) == (2, 2)
+    assert fleet.in_flight == {}
+
+
+@pytest.mark.asyncio
 async def test_a_flight_outlives_its_worker() -> None:
     roster, fleet = Heard(card_of("a")), FleetView()
     await fleet.refresh(roster)

@@ -26,6 +26,7 @@ from agentcache.router.dashboard.rates import Counted, Rates
 from agentcache.router.dashboard.sight import Held, Overview, SessionSight, TreeSight, WorkerSight
 from agentcache.router.fleet import WorkerView
 from agentcache.store.api import SessionRecord, SessionRef
+from agentcache.wire import WorkerLoad
 
 EVIL = "<script>alert(1)</script>\"'&"
 NOW_MS = 1_700_000_000_000
@@ -57,7 +58,7 @@ def everything(said: str, sessions: int = 3, turns: int = 3) -> Seen:
         prompt_tokens=9,
     )
     seen = (
-        WorkerSight(WorkerView(said, said, running=1), cache, said, 2.0),
+        WorkerSight(WorkerView(said, said, told=WorkerLoad(running=1)), cache, said, 2.0),
         WorkerSight(WorkerView("dead", "", alive=False), NO_CACHE, said),
     )
     branches = (
