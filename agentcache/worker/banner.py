@@ -11,10 +11,10 @@ from agentcache.views import ABSENT, ExternalStatus
 from agentcache.web.reply import encode
 
 
-def banner(info: EngineInfo, url: str, tiers: str) -> str:
+def banner(info: EngineInfo, url: str, tiers: str, guarded: bool = False) -> str:
     """Model, components, reuse class, pools, tiers (`tiers_row`), core, and a line to try.
 
-    Ends with the parsable `listening on URL`.
+    `guarded`: it takes requests from routers only. Ends with the parsable `listening on URL`.
     """
     rows = {
         "model": _model(info),
@@ -29,10 +29,12 @@ def banner(info: EngineInfo, url: str, tiers: str) -> str:
         rows["note"] = "accounting engine: answers are made up or taken from the request, the cache is real"
     if info.random_weights:
         rows["note"] = "the weights are random: answers are noise, caching and timing are real"
+    if guarded:
+        rows["clients"] = "send requests to the router: this worker takes them from routers only"
+    else:
+        rows["try"] = _curl(info, url)
     lines = [f"  {name:<11} {text}" for name, text in rows.items() if text]
-    return "\n".join(
-        ["agentcache worker", *lines, f"  try         {_curl(info, url)}", f"listening on {url}"]
-    )
+    return "\n".join(["agentcache worker", *lines, f"listening on {url}"])
 
 
 def _model(info: EngineInfo) -> str:

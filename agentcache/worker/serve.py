@@ -198,7 +198,8 @@ class WorkerServer(uvicorn.Server):
 
 async def _announce(worker: Worker, url: str) -> None:
     stats = await worker.thread.call(lambda engine: engine.cache.stats())
-    print(banner(worker.info, url, tiers_row(worker.tiers, stats)), flush=True)
+    tiers = tiers_row(worker.tiers, stats)
+    print(banner(worker.info, url, tiers, worker.gate.guarded), flush=True)
 
 
 def _abort_all(engine: Engine) -> None:

@@ -88,6 +88,14 @@ def test_the_banner_says_what_is_served_and_ends_with_the_url(shared_worker: Wor
     assert "noise" not in text
 
 
+def test_the_banner_of_a_worker_behind_a_router_has_no_line_to_try_that_it_would_refuse(
+    shared_worker: Worker,
+) -> None:
+    text = banner(shared_worker.info, "http://127.0.0.1:1", "device only", guarded=True)
+    assert "curl" not in text
+    assert "\n  clients     send requests to the router: this worker takes them from routers only\n" in text
+
+
 def test_the_banner_says_that_random_weights_answer_noise(shared_worker: Worker) -> None:
     assert "answers are noise" in banner(replace(shared_worker.info, answers=Answers.NOISE), "http://x", "")
 
