@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -94,8 +94,7 @@ class InfoRoutes:
             said = "the session store is away, the log says why; and no worker that was known answers"
             raise CacheError(Kind.STORE_FAILED, said)
         if not usable:
-            prefills = any(view.usable for view in router.fleet.views())
-            there = "the workers that are there compute prompts only" if prefills else "no worker is alive"
+            there = _who_is_there(router.fleet.views())
             raise CacheError(Kind.NO_WORKER, f"{there}; {_how_to_join(router.settings)}")
         store = "up" if router.store_state.up else "down"
         return json_response(200, {"status": "ready", "workers": usable, "store": store})
@@ -139,6 +138,14 @@ class InfoRoutes:
             return [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]
         except (CacheError, ValueError, KeyError, TypeError, RecursionError):
             return []
+
+
+def _who_is_there(views: Iterable[WorkerView]) -> str:
+    """In place of workers that answer."""
+    alive = [view for view in views if view.alive]
+    if any(view.usable for view in alive):
+        return "the workers that are there compute prompts only"
+    return "the workers that are there are draining" if alive else "no worker is alive"
 
 
 def _how_to_join(settings: RouterSettings) -> str:

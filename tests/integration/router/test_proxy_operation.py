@@ -106,6 +106,14 @@ async def test_a_drained_worker_hands_over_and_comes_back() -> None:
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "not_found")
 
 
+async def test_a_router_whose_workers_all_drain_says_so() -> None:
+    async with routed_to(plain_answer) as (routed, _):
+        assert (await routed.http.post("/v1/workers/w1/drain")).status_code == 200
+        ready = await routed.http.get("/ready")
+    assert (ready.status_code, ready.json()["error"]["code"]) == (503, "no_worker")
+    assert ready.json()["error"]["message"].startswith("the workers that are there are draining; start one")
+
+
 async def test_a_pinned_request_goes_where_it_says_and_leaves_its_session_at_home() -> None:
     """R158: a constraint of one request does not move the session."""
     async with routed_to(plain_answer, plain_answer) as (routed, (_, other)):
