@@ -2,12 +2,11 @@
 
 The router's application, a session store in memory and a worker that keeps account run in this process and in the
 trace's own time, over ASGI. Each page of the trace is one token of the worker. A few hours of forty agents take half
-a minute of one core. The arms:
+a minute of one core.
 
-  lru      evicts the least recently used
-  ert      the worker's default order; nobody says how long tools take
-  learned  the router learns how long each tool takes, and tells the worker (--learn-waits)
-  stated   agents say it themselves (POST /v1/sessions/ID/pause), truly; nobody foretells people
+The arms: lru evicts the least recently used; ert is the worker's default order, and nobody says how long tools take;
+learned: the router learns how long each takes, and tells the worker (--learn-waits); stated: agents say it themselves
+(POST /v1/sessions/ID/pause), truly, and nobody foretells people.
 
 Without --trace two synthetic traces are replayed, two minutes in all. The share of the gap between lru and the order
 that knows the future counts; that order, and what the lab makes of the same script without a router, are replayed

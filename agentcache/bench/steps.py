@@ -1,4 +1,4 @@
-"""What tiers cost a step of the scheduler when nothing is to be moved: `python -m agentcache.bench.steps [--json]`.
+"""What tiers cost a step of the scheduler when nothing is to be moved: `agentcache bench steps [--json]`.
 
 Two engines, one with a host tier and an external store and one without, decode the same answer in turn, step by step.
 What the model itself takes is subtracted: a step's time outside the runner is the scheduler's.
