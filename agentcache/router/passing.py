@@ -254,10 +254,9 @@ class Passing:
         """What the turn's end says of the wait that follows, whether the client has read on after it or not."""
         if self._watch is UNWATCHED:
             return
-        standing, said = self.standing, self._request.expected_s > 0
-        self._router.waits.ended(
-            Ended(standing.ref, self._worker, standing.tagged.generation, self._watch.end(), said)
-        )
+        ref, tagged, said = self.standing.ref, self.standing.tagged, self._request.expected_s > 0
+        ended = Ended(ref, self._worker, tagged.generation, self._watch.end(), said, tagged.prefill)
+        self._router.waits.ended(ended)
 
     def _answered(self, settled: Settled, answer: Answer, state: str) -> None:
         facts, ours = self._facts, settled.chosen.view.kind == OURS

@@ -1,6 +1,7 @@
-"""What is said between two turns, by a client or by what was learned, told to the session's worker: its order of
-eviction goes by it."""
+"""What is said between two turns, by a client or by what was learned, told to the session's worker and to the one that
+computes its prompts: their order of eviction goes by it."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Final
@@ -24,7 +25,7 @@ class Pausing:
         self._bearer = bearer
 
     async def tell(self, record: SessionRecord, note: Note) -> bool:
-        """Pass on a pause or a resume of an open session. False: no worker of ours has heard it, whatever the reason.
+        """Pass on a pause or a resume of an open session. False: its worker has not heard it, whatever the reason.
 
         Only a hint is lost then: the store has the note, and what was learned of the session's gaps still counts.
         """
@@ -33,7 +34,7 @@ class Pausing:
         said: dict[str, object] = {"generation": record.generation}
         if note.kind is NoteKind.PAUSE:
             said |= {"tool": note.tool, "expected_s": note.expected_s}
-        return await self._say(record.ref, record.worker, note.kind, said)
+        return await self._say_both(record.ref, (record.worker, record.prefill), note.kind, said)
 
     async def foretell(self, ended: Ended, expected: Expected) -> bool:
         """Tell the worker that ended a turn how long its session is expected to wait. False: as for `tell`.
@@ -41,7 +42,22 @@ class Pausing:
         The store has no note of it: this is no word of the session's client, and a worker believes that one first.
         """
         said = {"generation": ended.generation, "tool": expected.tool, "expected_s": expected.seconds}
-        return await self._say(ended.ref, ended.worker, NoteKind.PAUSE, {**said, "learned": True})
+        workers = (ended.worker, ended.prefill)
+        return await self._say_both(ended.ref, workers, NoteKind.PAUSE, {**said, "learned": True})
+
+    async def _say_both(
+        self, ref: SessionRef, workers: tuple[str, str], call: str, said: Mapping[str, object]
+    ) -> bool:
+        """At the same time. Not every return of a session reaches who computes its prompts: that one publishes nothing,
+        as of what was learned, and trusts what it hears as far as it proves true of the prompts that do."""
+        worker, prefill = workers
+        if not prefill:
+            return await self._say(ref, worker, call, said)
+        quiet = {**said, "learned": True} if call == NoteKind.PAUSE else said
+        heard, _ = await asyncio.gather(
+            self._say(ref, worker, call, said), self._say(ref, prefill, call, quiet)
+        )
+        return heard
 
     async def _say(self, ref: SessionRef, worker: str, call: str, said: Mapping[str, object]) -> bool:
         view = self._find(worker)

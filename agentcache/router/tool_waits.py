@@ -48,13 +48,15 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A turn that has ended, where, and how. `said`: its client has said itself when the session is back."""
+    """A turn that has ended, where, and how. `said`: its client has said itself when the session is back. `prefill`
+    computed its session's prompts last, "" for nobody."""
 
     ref: SessionRef
     worker: str
     generation: int
     turn: TurnEnd
     said: bool = False
+    prefill: str = ""
 
 
 Tell = Callable[[Ended, Expected], Awaitable[bool]]

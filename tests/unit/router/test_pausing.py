@@ -17,14 +17,16 @@ from agentcache.store.api import Note, NoteKind, SessionRecord, SessionRef
 pytestmark = pytest.mark.asyncio
 VIEWS = {
     "w1": WorkerView("w1", "http://w1"),
+    "p1": WorkerView("p1", "http://p1"),
     "dead": WorkerView("dead", "http://dead", alive=False),
     "plain": WorkerView("plain", "http://plain", "sglang"),
 }
 PAUSE = Note(NoteKind.PAUSE, tool="bash", expected_s=20.0)
 
 
-def session(worker: str) -> SessionRecord:
-    return SessionRecord(SessionRef("acme", "a/b"), state="open", generation=7, worker=worker)
+def session(worker: str, prefill: str = "") -> SessionRecord:
+    ref = SessionRef("acme", "a/b")
+    return SessionRecord(ref, state="open", generation=7, worker=worker, prefill=prefill)
 
 
 class Workers:
@@ -55,8 +57,8 @@ async def test_the_worker_that_has_the_session_is_told_under_the_name_that_it_kn
     ]
 
 
-def turn(worker: str) -> Ended:
-    return Ended(SessionRef("acme", "a/b"), worker, 7, TurnEnd("tool_calls", ("bash",)))
+def turn(worker: str, prefill: str = "") -> Ended:
+    return Ended(SessionRef("acme", "a/b"), worker, 7, TurnEnd("tool_calls", ("bash",)), prefill=prefill)
 
 
 async def test_what_was_learned_is_told_as_that() -> None:
@@ -65,6 +67,28 @@ async def test_what_was_learned_is_told_as_that() -> None:
     said = {"generation": 7, "tool": "bash", "expected_s": 20.0, "learned": True}
     bearer = {"authorization": "Bearer w1 at http://w1"}
     assert workers.told == [("http://w1/v1/sessions/acme%2Fa%2Fb/pause", said, bearer, TELL_S)]
+
+
+async def test_who_computes_its_prompts_is_told_too_and_tells_nobody() -> None:
+    """Its words are for its order alone: not every return of the session reaches it."""
+    workers, url = Workers(), "/v1/sessions/acme%2Fa%2Fb"
+    assert await workers.pausing().tell(session("w1", "p1"), PAUSE)
+    assert await workers.pausing().tell(session("w1", "p1"), Note(NoteKind.RESUME))
+    assert await workers.pausing().foretell(turn("w1", "p1"), Expected("bash", 9.0))
+    said = {"generation": 7, "tool": "bash"}
+    assert [(path, body) for path, body, _, _ in workers.told] == [
+        (f"http://w1{url}/pause", {**said, "expected_s": 20.0}),
+        (f"http://p1{url}/pause", {**said, "expected_s": 20.0, "learned": True}),
+        (f"http://w1{url}/resume", {"generation": 7}),
+        (f"http://p1{url}/resume", {"generation": 7}),
+        (f"http://w1{url}/pause", {**said, "expected_s": 9.0, "learned": True}),
+        (f"http://p1{url}/pause", {**said, "expected_s": 9.0, "learned": True}),
+    ]
+
+
+async def test_whether_it_was_heard_is_a_matter_of_the_sessions_own_worker() -> None:
+    assert await Workers().pausing().tell(session("w1", "dead"), PAUSE)
+    assert not await Workers().pausing().tell(session("dead", "p1"), PAUSE)
 
 
 @pytest.mark.parametrize("worker", ["", "gone", "dead", "plain"])
