@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agentcache.store.api import Store, StoreRules
 from agentcache.store.connect import connect
+from tests.patience import PATIENCE_S
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[object, object, None]]
 
@@ -23,7 +24,9 @@ async def served_by(
 
     server = await asyncio.start_unix_server(accept, path)
     try:
-        async with aclosing(await connect(f"unix://{path}", StoreRules(), now_ms=now_ms)) as store:
+        async with aclosing(
+            await connect(f"unix://{path}", StoreRules(), now_ms=now_ms, call_s=PATIENCE_S)
+        ) as store:
             yield store
     finally:
         server.close()

@@ -11,11 +11,16 @@ from agentcache.engine.engine import Engine
 from agentcache.engine.loading import NamedModel, assemble
 from agentcache.types import SessionId, SessionTag
 from tests.chosen import CORE
+from tests.patience import PATIENCE_S
 from tests.zoo import ZOO
 
 VOCABULARY = 512
 GRID, PAGE = 16, 4
 Kind = TypeVar("Kind", Admitted, Token, Finished)
+
+
+PATIENT = {"l3_deadline_s": PATIENCE_S, "prefetch_timeout_s": PATIENCE_S}
+"""An external store is late where a test says so, not where the machine stands still."""
 
 
 def small_engine(family: str = "lara_mini", clock: Clock | None = None, **changes: object) -> Engine:
@@ -28,7 +33,7 @@ def small_engine(family: str = "lara_mini", clock: Clock | None = None, **change
         "page_tokens": PAGE,
         "grid_tokens": GRID,
     }
-    settings = EngineSettings.model_validate({"threads": 1, **sizes, **changes})
+    settings = EngineSettings.model_validate({"threads": 1, **PATIENT, **sizes, **changes})
     named = NamedModel(ZOO[family].build(settings.dtype), family, random_weights=True)
     return assemble(named, settings, clock or SystemClock())
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from agentcache.engine.api import CachedTokens, Event, Finished, GenerateRequest
 from agentcache.engine.engine import Engine
 from tests.engines import ask, of, prompt_of, said, tag
-
-PATIENCE_S = 20.0
+from tests.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def serve(engine: Engine, request: GenerateRequest) -> Said:
 
 def steps(engine: Engine) -> Iterator[Event]:
     """Everything that happens until nothing runs and nothing moves; the law of slots after every step."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + 2 * PATIENCE_S
     while not (engine.idle() and engine.cache.tiers.idle):
         yield from engine.step()
         engine.cache.check()

@@ -1,12 +1,12 @@
 """What upstreams do to a router in tests of its faults."""
 
-import asyncio
-from time import perf_counter
-
+from tests.patience import computed_until, pass_time
 from tests.routing import EVENT, Call, begin_stream
 
 LIMIT_S = 0.2
-"""The bar: so soon after its client left a request has ended at the worker."""
+"""The bar: so soon after its client left a request has ended at the worker, in seconds that the process computed."""
+LATE_S = 4.0
+"""Shorter than what a router allows for a connection: others of its timers go on."""
 
 
 async def endless(call: Call) -> None:
@@ -18,6 +18,12 @@ async def endless(call: Call) -> None:
 
 async def queued(call: Call) -> None:
     """A request that waits for a seat, until nobody wants it any more."""
+    await call.gone.wait()
+
+
+async def late(call: Call) -> None:
+    """A request of which it hears, and that nobody waits for any more."""
+    pass_time(LATE_S)
     await call.gone.wait()
 
 
@@ -39,8 +45,5 @@ async def leaving(call: Call) -> None:
 
 
 async def gone_within(call: Call) -> float:
-    """Seconds until the upstream noticed."""
-    began = perf_counter()
-    async with asyncio.timeout(5):
-        await call.gone.wait()
-    return perf_counter() - began
+    """Seconds that this process computed until the upstream noticed."""
+    return await computed_until(call.gone.is_set)

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S, until
+
 LISTENING = "listening on "
 
 
@@ -21,7 +23,7 @@ class Running:
     banner: str
 
     async def ended(self) -> int:
-        return await asyncio.wait_for(self.process.wait(), 20)
+        return await asyncio.wait_for(self.process.wait(), PATIENCE_S)
 
 
 @asynccontextmanager
@@ -68,7 +70,5 @@ def is_gone(number: int) -> bool:
         return True
 
 
-async def all_gone(numbers: set[int], timeout_s: float = 20) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not all(map(is_gone, numbers)):
-            await asyncio.sleep(0)
+async def all_gone(numbers: set[int]) -> None:
+    await until(lambda: all(map(is_gone, numbers)))

@@ -24,12 +24,15 @@ from agentcache.router.tracing import NO_TRACING, Tracing
 from agentcache.store.api import Opening, SessionRef, StoreRules
 from agentcache.store.memory import MemoryStore
 from agentcache.web.listening import bind
+from tests.patience import PATIENCE_S, until
 
 SECRET = b"a secret of thirty-two bytes, yes"
 SIGNER = wire.TagSigner(SECRET)
 EVENT = b'data: {"choices":[{"delta":{"content":"\xc3\xa9 %d"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 Json = dict[str, Any]
+PATIENT = RouterSettings(refresh_s=30, sweep_s=30, close_wait_s=30)
+"""For workers that answer a close, however long it takes."""
 
 
 @dataclass
@@ -231,10 +234,8 @@ class Routed:
         await self.router.chooser.refresh(self.store)
 
     async def settled(self) -> None:
-        """Wait until the store was told of every end."""
-        async with asyncio.timeout(5):
-            while self.router.endings.pending:
-                await asyncio.sleep(0)
+        """Wait until no request is under way, and the store was told of every end."""
+        await until(lambda: not (self.router.active.count or self.router.endings.pending))
 
     async def post(
         self, path: str = "/v1/completions", body: Json | None = None, **headers: str
@@ -275,16 +276,24 @@ async def routing(
     await store.prepare()
     chosen = settings or RouterSettings(refresh_s=30, sweep_s=30)
     router = make_router(chosen, store, SECRET, tenants or load_tenants("", ""), world)
-    async with serving(create_app(router)) as url, httpx2.AsyncClient(base_url=url, timeout=20) as http:
+    async with (
+        serving(create_app(router)) as url,
+        httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as http,
+    ):
         yield Routed(router, store, http, url, clock)
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[str]:
-    """An application behind a socket, as in its own process."""
+async def serving(app: ASGIApp, grace_s: int = 20) -> AsyncIterator[str]:
+    """An application behind a socket, as in its own process. `grace_s`: for requests that are under way at the end."""
     listener = bind("127.0.0.1", 0)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=1
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=grace_s,
     )
     server = uvicorn.Server(config)
     running = asyncio.ensure_future(server.serve(sockets=[listener]))

@@ -23,6 +23,7 @@ from agentcache.worker.context import Worker
 from agentcache.worker.kv_publisher import open_publisher
 from agentcache.worker.serve import start_worker
 from tests.chosen import CORE
+from tests.patience import PATIENCE_S
 
 CONTEXT_TOKENS = 4096
 _FIELDS: dict[str, object] = {
@@ -71,6 +72,8 @@ def tiny_settings(checkpoint: Path, **changes: Any) -> Settings:
         "full_slots": 1024,
         "swa_slots": 256,
         "mamba_slots": 64,
+        "l3_deadline_s": PATIENCE_S,  # a machine that stands still is no store that is late
+        "prefetch_timeout_s": PATIENCE_S,
     }
     return Settings(**{"model": str(checkpoint), "threads": 1, **small, **changes})
 
@@ -104,6 +107,20 @@ def nothing_left(engine: Engine) -> None:
     assert all(view.queued == view.running == 0 for view in engine.cache.sessions())
 
 
+def empty(engine: Engine) -> None:
+    """Close every session and forget everything, whatever a test before this one has left."""
+    for view in engine.cache.sessions():
+        engine.cache.close_session(view.session)
+    engine.cache.flush()
+
+
+async def at_rest(worker: Worker) -> None:
+    """Wait until nothing runs or waits there, of clients that have left neither."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await worker.thread.call(Engine.idle):
+            await asyncio.sleep(0)
+
+
 def no_references(engine: Engine) -> None:
     """No open session, no marker, no referenced slot."""
     stats = engine.cache.stats()
@@ -114,7 +131,7 @@ def no_references(engine: Engine) -> None:
 def client_of(worker: Worker) -> httpx2.AsyncClient:
     """An HTTP client that calls the application without sockets."""
     transport = httpx2.ASGITransport(create_app(worker))
-    return httpx2.AsyncClient(transport=transport, base_url="http://worker", timeout=30)
+    return httpx2.AsyncClient(transport=transport, base_url="http://worker", timeout=PATIENCE_S)
 
 
 def sse(text: str) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import shutil
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -21,9 +20,10 @@ from agentcache.store.api import Beat, Done, Mail, SessionRef, Store, StoreRules
 from agentcache.store.connect import connect
 from agentcache.store.memory import MemoryStore
 from agentcache.wire import Notice, Outcome, Receipt, WorkerCard, WorkerLoad
+from tests.ports import free_ports
 
 CLOCK = SystemClock()
-PATIENCE_NS = 20_000_000_000
+PATIENCE_NS = 60_000_000_000
 START_MS = 1_800_000_000_000
 CLUSTER_SLOTS = 16384
 PATIENT_S = (
@@ -102,7 +102,7 @@ class Servers:
 
     def _node(self, folder: Path) -> int:
         folder.mkdir(parents=True)
-        port = free_port()
+        port, _ = free_ports(2)  # a node and its bus
         self._start_node(port, folder)
         return port
 
@@ -123,16 +123,6 @@ def _is_whole(client: Any) -> bool:
     """Whether a node knows all nodes of its cluster, and every slot has one."""
     info = str(client.execute_command("CLUSTER", "INFO"))
     return "cluster_state:ok" in info and f"cluster_known_nodes:{NODES}" in info
-
-
-def free_port() -> int:
-    """A port of the loopback that is free, as is the next one."""
-    while True:
-        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError, OverflowError):
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            second.bind(("127.0.0.1", port + 1))
-            return port
 
 
 def until(happened: Callable[[], bool]) -> None:

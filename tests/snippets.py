@@ -53,7 +53,7 @@ async def run_python(snippet: Snippet, url: str, **given: Any) -> tuple[Mapping[
 async def run_commands(snippet: Snippet, url: str) -> list[Json]:
     """The answers to its `curl` commands, asked without `curl`."""
     lines = snippet.at(url).replace("\\\n", " ").splitlines()
-    async with httpx2.AsyncClient(timeout=20) as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         return [await _asked(http, shlex.split(line, comments=True)) for line in lines]
 
 

@@ -8,7 +8,7 @@ import zmq
 
 from agentcache.kv_events import END_SEQ, Batch, decode_batch, pack_seq, unpack_seq
 
-DEADLINE_MS = 10_000
+DEADLINE_MS = 60_000
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from agentcache.worker.serve import make_worker
 from agentcache.worker.tagged import TagGate
 from tests.accounting import SIZES
 from tests.routing import (
+    PATIENT,
     SIGNER,
     Routed,
     card,
@@ -37,7 +38,7 @@ Json = dict[str, Any]
 CALLED = 'I look.\n<tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>'
 PARAMETERS: Json = {"type": "object", "properties": {}}
 TOOL_S = 20.0
-QUIET = RouterSettings(refresh_s=30, sweep_s=30, learn_waits=False)
+QUIET = PATIENT.model_copy(update={"learn_waits": False})
 
 
 class Meddling:
@@ -110,7 +111,7 @@ async def setting(
     thread = EngineThread(lambda: build_engine(chosen))
     worker = make_worker(thread, thread.start().info, load_tokenizer_for(chosen), chosen)
     try:
-        async with routing(settings, tenants) as routed:
+        async with routing(settings or PATIENT, tenants) as routed:
             worker.gate = gate = TagGate(SIGNER, "w1", now_ms)
             meddling = Meddling(create_app(worker))
             async with serving(meddling) as url:

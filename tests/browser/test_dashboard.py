@@ -15,7 +15,7 @@ from agentcache.router.dashboard.sight import FRESH_S
 from agentcache.router.tenants import Tenants, load_tenants
 from tests.routing import Call, Routed, routed_to
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.system, pytest.mark.timeout(300)]
 EVIL = "<script>alert(1)</script>"
 FETCHED = "Failed to load resource: the server responded with a status of 503"
 """What a browser says of itself when the page is told to come later."""

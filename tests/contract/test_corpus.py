@@ -13,7 +13,7 @@ from tests.parity.pair import DifferenceError
 from tests.parity.player import play
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("core", sorted(CORES))
 @pytest.mark.parametrize("trace", traces(), ids=lambda trace: trace.stem)
 def test_a_recorded_trace_is_answered_as_recorded(trace: Path, core: str) -> None:

@@ -154,7 +154,7 @@ async def test_a_parent_that_is_asked_to_let_go_is_not_armed_by_a_childs_end(sce
     assert await scene.state(A) == "none"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", store_cases())
 async def test_thousands_of_forks_are_closed_together(case: StoreCase, servers: Servers) -> None:
     """5,000: five calls, all of them told; nothing is left of them but tombstones."""

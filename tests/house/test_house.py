@@ -79,4 +79,4 @@ def test_every_marker_says_what_it_needs_and_how_to_run_it() -> None:
         f"marker {name}: says not how to run it" for name, text in markers.items() if "=" not in text
     )
     assert options["filterwarnings"][0] == "error"
-    assert options["timeout"] == 30
+    assert options["timeout"] == 120

@@ -27,7 +27,7 @@ def make(*words: str, first: str = "") -> subprocess.CompletedProcess[str]:
     }
     environment["PATH"] = os.pathsep.join(filter(None, [first, environment["PATH"]]))
     command = ["make", "-C", str(ROOT), *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_make_alone_says_what_there_is() -> None:

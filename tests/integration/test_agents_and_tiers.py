@@ -141,7 +141,7 @@ class Agents:
         assert cache.stats().open_references == 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", list(PrefetchPolicy))
 def test_agents_on_slow_tiers_are_all_answered(policy: PrefetchPolicy) -> None:
     reached: Counter[str] = Counter()

@@ -21,7 +21,7 @@ from agentcache.engine.engine import Engine
 from agentcache.engine.loading import NamedModel, assemble
 from agentcache.errors import CacheError, Kind
 from tests.chosen import CORE
-from tests.engines import GRID, small_engine
+from tests.engines import GRID, PATIENT, small_engine
 from tests.zoo import ZOO
 
 
@@ -76,7 +76,7 @@ TALK = Talk(clients=12, rounds=6, request_length=40, output_length=3, grid_token
 
 def of_the_zoo(settings: EngineSettings) -> Engine:
     named = NamedModel(ZOO["lara_mini"].build(settings.dtype), "lara_mini", random_weights=True)
-    engine = assemble(named, settings, SystemClock())
+    engine = assemble(named, settings.model_copy(update=PATIENT), SystemClock())
     if settings.l3 != "none":
         engine.attach(open_store(settings))
     return engine

@@ -21,10 +21,10 @@ from agentcache.engine.engine import Engine
 from agentcache.engine.loading import NamedModel, assemble
 from agentcache.errors import CacheError, Kind
 from tests.chosen import CORE
-from tests.engines import GRID, at_rest
+from tests.engines import GRID, PATIENT, at_rest
 from tests.zoo import ZOO
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 MODEL = "qwen3"
 SHAPE = Shape(4 * GRID, new_tokens=5, trials=2, pause_s=12.0, grid_tokens=GRID, every_s=2.0)
@@ -41,7 +41,7 @@ class House:
 
     def build(self, settings: EngineSettings, clock: Clock) -> Engine:
         named = NamedModel(ZOO[MODEL].build(settings.dtype), MODEL, random_weights=True)
-        engine = assemble(named, settings, clock)
+        engine = assemble(named, settings.model_copy(update=PATIENT), clock)
         if settings.l3 != "none":
             engine.attach(open_store(settings))
         self.engines.append(engine)

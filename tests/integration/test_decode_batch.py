@@ -67,7 +67,7 @@ class Crowd:
             assert length not in self.states or self.states[length].length == length + len(said)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_a_batch_says_what_each_request_says_alone(name: str) -> None:
     crowd = Crowd(runner_for(name))
@@ -79,7 +79,7 @@ def test_a_batch_says_what_each_request_says_alone(name: str) -> None:
     assert [len(said) for said in crowd.said.values()] == [STEPS] * len(LENGTHS)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MIXED)
 def test_requests_join_pause_and_leave(name: str) -> None:
     crowd = Crowd(runner_for(name))
@@ -104,7 +104,7 @@ def test_requests_join_pause_and_leave(name: str) -> None:
     crowd.check()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MIXED)
 def test_what_decode_computed_in_a_batch_can_be_saved_and_continued(name: str) -> None:
     """Saved while in the batch, at a multiple of the grid; the copy continues as the original does."""

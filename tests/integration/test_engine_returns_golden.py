@@ -12,9 +12,10 @@ from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.memory import MemoryStore
 from tests.engines import ask, prompt_of, tag
 from tests.faults import ONE_SESSION, ROOMY, SMALL_HOST, MovableClock, engine_over
-from tests.golden import PATIENCE_S, Said, serve
+from tests.golden import Said, serve
+from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 FIRST, NEW, MOST = 70, 21, 190
 """Prompts: of a first turn, what a second one adds, and one that needs the whole device."""

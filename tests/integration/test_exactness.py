@@ -120,7 +120,7 @@ def _stock(model: Model, tokens: list[int]) -> Run:
     return Run(torch.stack(logits), torch.stack(decoded), greedy[:-1])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", REUSABLE)
 def test_a_restored_run_equals_an_uncached_one_bit_for_bit(name: str, dtype: str) -> None:
@@ -130,7 +130,7 @@ def test_a_restored_run_equals_an_uncached_one_bit_for_bit(name: str, dtype: str
     assert result.stock == 0.0, "our layers against transformers' own"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", REUSABLE)
 def test_greedy_tokens_of_a_restored_run_equal_one_shot_in_float32(name: str) -> None:
     result = outcome(name, "float32")
@@ -138,7 +138,7 @@ def test_greedy_tokens_of_a_restored_run_equal_one_shot_in_float32(name: str) ->
     assert result.one_shot < ROUNDING
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["mistral", "gemma3", "llama4", "lfm3", "lara_mini", "inkling", "zaya"])
 def test_a_fork_inside_the_window_is_exact_too(name: str) -> None:
     """With a grid of half a window the first boundaries have less than a window before them."""
@@ -190,7 +190,7 @@ def test_only_models_that_clamp_their_step_are_prompt_only(name: str) -> None:
     assert runner_for(name, "bfloat16").capability.prompt_only == (name in CLAMPED)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", TOKEN_BY_TOKEN)
 def test_mamba1_continues_token_by_token_and_is_right(name: str, dtype: str) -> None:
@@ -218,7 +218,7 @@ def test_mamba1_in_one_continued_forward_would_be_wrong(name: str) -> None:
     assert Run(wrong.prefill[-1:], wrong.decode, wrong.tokens).distance(right) > 0.1
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", NOT_REUSABLE)
 def test_a_model_that_is_not_reusable_recomputes_and_is_right(name: str) -> None:
     """Two requests take turns: state that a model keeps for itself must not leak from one into the other."""

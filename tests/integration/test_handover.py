@@ -22,7 +22,7 @@ from tests.faults import ROOMY, SMALL_HOST, MovableClock
 from tests.golden import Said, serve
 from tests.integration.test_tiers_shared import Shared
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 MIB = 1 << 20
 FAMILIES = ("lara_mini", "gemma3", "qwen3_5")

@@ -27,7 +27,7 @@ from tests.faults import (
 )
 from tests.golden import Said, bits, steps, totals
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 MIB = 1 << 20
 MIDDLE = SCRIPT.sessions + 2

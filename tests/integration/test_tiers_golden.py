@@ -19,7 +19,7 @@ from tests.engines import small_engine
 from tests.golden import Said, Script, bits, totals
 from tests.stores import StoreCase, store_cases
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 FAMILIES = ("lara_mini", "gemma3", "qwen3_5", "inkling")
 """All three kinds of state; FULL and windows; FULL and recurrent; all three with two windows."""

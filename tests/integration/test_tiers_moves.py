@@ -23,7 +23,7 @@ from tests.faults import SMALL_HOST, MovableClock, engine_over, fresh, golden, o
 from tests.golden import serve, steps, totals
 from tests.lanes import ManualCopy, ManualLane
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 MIB = 1 << 20
 HOST_MIB = 8.0

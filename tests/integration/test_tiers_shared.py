@@ -19,7 +19,7 @@ from agentcache.tiers.stores.faulty import Call, FaultyStore
 from agentcache.tiers.stores.file import open_file_store
 from agentcache.tiers.stores.memory import MemoryStore
 from tests.chosen import CORE
-from tests.engines import GRID, PAGE, ask, prompt_of, tag
+from tests.engines import GRID, PAGE, PATIENT, ask, prompt_of, tag
 from tests.faults import (
     FAMILY,
     ONE_SESSION,
@@ -34,7 +34,7 @@ from tests.faults import (
 from tests.golden import Said, serve, totals
 from tests.zoo import ZOO
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 MIB = 1 << 20
 PROMPT = prompt_of(100, 1)
@@ -45,7 +45,7 @@ TIERS = pytest.mark.parametrize("host_mib", [None, SMALL_HOST], ids=["direct", "
 def engine_of(store: BlobStore, nudge: float = 0.0, **changes: Any) -> Iterator[Engine]:
     """An engine of its own model, whose first weight is moved by `nudge`."""
     fields = {"threads": 1, "core": CORE, "page_tokens": PAGE, "grid_tokens": GRID, **ROOMY, **changes}
-    settings = EngineSettings.model_validate({"prefetch": "wait_complete", **fields})
+    settings = EngineSettings.model_validate({"prefetch": "wait_complete", **PATIENT, **fields})
     model = ZOO[FAMILY].build(settings.dtype)
     with torch.no_grad():
         next(iter(model.parameters()))[5, 5] += nudge

@@ -24,7 +24,8 @@ from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
 from agentcache.worker.serve import make_worker
 from tests.accounting import SIZES
-from tests.serving import no_references, nothing_left, save_tiny_checkpoint, started_worker
+from tests.patience import PATIENCE_S, until
+from tests.serving import at_rest, empty, no_references, nothing_left, save_tiny_checkpoint, started_worker
 
 SYSTEM = "You repair small programs. " * 12
 NAMES = ("slow-parser", "lost-update", "wrong-sum")
@@ -52,9 +53,13 @@ class Served:
 
     async def answered(self) -> None:
         """Wait until it has done with every request, those of clients that have left too."""
-        async with asyncio.timeout(20):
-            while self.server.server_state.tasks:
-                await asyncio.sleep(0)
+        await until(lambda: not self.server.server_state.tasks)
+
+    async def emptied(self) -> None:
+        """Forget everything, whatever a test before this one has left."""
+        await self.answered()
+        await at_rest(self.worker)
+        await self.worker.thread.call(empty)
 
 
 @pytest.fixture(scope="session")
@@ -69,10 +74,10 @@ def serving(worker: Worker) -> Iterator[Served]:
     server = Announcing(uvicorn.Config(create_app(worker), log_config=None, lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
-    assert server.is_up.wait(timeout=20)
+    assert server.is_up.wait(timeout=PATIENCE_S)
     yield Served(worker, url_of(listener), server)
     server.should_exit = True
-    thread.join(timeout=20)
+    thread.join(timeout=PATIENCE_S)
     asyncio.run(worker.thread.stop(0))
 
 
@@ -106,12 +111,14 @@ def counting(shared_counting: Served) -> Iterator[Served]:
 def emptied(served: Served) -> Iterator[None]:
     """Its log lines go to a buffer: stdout belongs to the command under test."""
     logs.configure("text", "info", io.StringIO())
-    asyncio.run(served.worker.thread.call(lambda engine: engine.cache.flush()))
-    yield
-    asyncio.run(served.answered())
-    asyncio.run(served.worker.thread.call(nothing_left))
-    asyncio.run(served.worker.thread.call(no_references))
-    structlog.reset_defaults()
+    try:
+        asyncio.run(served.emptied())
+        yield
+        asyncio.run(served.answered())
+        asyncio.run(served.worker.thread.call(nothing_left))
+        asyncio.run(served.worker.thread.call(no_references))
+    finally:
+        structlog.reset_defaults()
 
 
 def keeping_account(model: str, **changes: Any) -> Worker:

@@ -40,7 +40,7 @@ def has_process(folder: Path) -> bool:
     return any(path.startswith(str(folder)) for path in held)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_demo_shows_the_same_answers_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, checkpoint: Path
 ) -> None:
@@ -67,7 +67,7 @@ def test_demo_shows_the_same_answers_and_leaves_nothing(
     assert not has_process(out.parent)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_worker_that_does_not_start_is_explained_by_its_log(tmp_path: Path, trace: Path) -> None:
     with pytest.raises(CacheError, match="the worker ended with code") as caught:
         demo(trace, **options(tmp_path / "demo.json", tmp_path / "no-such-model"))

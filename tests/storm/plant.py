@@ -8,10 +8,8 @@ import multiprocessing
 import os
 import secrets
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from ctypes import c_longlong
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
@@ -29,6 +27,7 @@ from agentcache.store.connect import read_secret
 from agentcache.wire import SECRET_BYTES, TagSigner
 from agentcache.worker.serve import serve as serve_worker
 from tests.chosen import CORE
+from tests.ports import free_ports
 from tests.storm.gate import HOST, Gate
 
 MODEL = {
@@ -194,11 +193,11 @@ async def build(folder: Path, units: int = 3) -> Plant:
     plant = Plant(folder, folder / "s.sock", TagSigner(read_secret(folder / "secret")), skew)
     plant.start_redis()
     link = {"redis_url": f"unix://{plant.socket}", "secret_file": str(folder / "secret")}
-    with _free_ports(2 * units) as ports:
-        for port in ports[:units]:
-            gate = Gate(port)
-            await gate.start()
-            plant.gates.append(gate)
+    ports = free_ports(2 * units)
+    for port in ports[:units]:
+        gate = Gate(port)
+        await gate.start()
+        plant.gates.append(gate)
     for number, (port, gate) in enumerate(zip(ports, plant.gates, strict=False)):
         worker = {
             **MODEL,
@@ -243,16 +242,6 @@ def _unit(context: Any, target: Any, name: str, settings: dict[str, Any], plant:
         return process
 
     return Unit(name, settings["port"], start, start())
-
-
-@contextmanager
-def _free_ports(count: int) -> Iterator[list[int]]:
-    """Ports that are taken as long as this lasts, so that no two are the same."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        yield [int(probe.getsockname()[1]) for probe in probes]
 
 
 async def listening(port: int, deadline_s: float) -> bool:

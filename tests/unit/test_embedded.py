@@ -19,7 +19,7 @@ from agentcache.errors import CacheError, Kind
 
 CLOCK = SystemClock()
 KEPT = ServerOptions(append_only=True)
-PATIENCE_NS = 20_000_000_000
+PATIENCE_NS = 60_000_000_000
 
 OWNER = """
 import os, signal, sys

@@ -20,7 +20,7 @@ from tests.serving import no_references
 from tests.snippets import Json, Snippet, run_commands, run_python, run_shell, snippets_of
 from tests.toolwaits import Setting, setting
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 README, AGENTS = ROOT / "README.md", ROOT / "docs" / "agents.md"
 SECTION = "\n## What your agent framework should send\n"
 GRID = 128

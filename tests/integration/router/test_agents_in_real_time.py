@@ -1,11 +1,13 @@
-"""The agents of a small trace over HTTP and Valkey, in its own time: the same happens as on the clock that jumps."""
+"""The agents of a small trace over HTTP and Valkey: the same happens as on the clock that jumps."""
 
 import asyncio
+import heapq
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import count, pairwise
 from pathlib import Path
 from random import Random
 from uuid import uuid4
@@ -24,7 +26,7 @@ from agentcache.bench.agents_world import (
     page_engine,
     page_worker,
 )
-from agentcache.clock import SystemClock
+from agentcache.engine.engine import Engine
 from agentcache.engine.thread import EngineThread
 from agentcache.ids import unscoped
 from agentcache.kv_events import END_SEQ, pack_seq, unpack_seq
@@ -57,7 +59,8 @@ SETTING = Setting("ert", slots=130, machine=Machine(prefill=1e6, decode=1e4), pa
 STARTS_S = (0.0, 1.0, 2.0, 3.0)
 GAPS_S = ((0.0, 9.0), (0.0, 6.0), (0.0, 3.0), (0.0,))
 CHILD_AFTER_S = 4.0
-"""Whatever happens is a second apart from all else: a machine that stands still for a moment changes nothing."""
+"""Whatever happens is a second apart from all else."""
+MOST_NS = 50_000_000
 FIRST, MORE = 40, 20
 Events = dict[str, list[tuple[str, str, float]]]
 
@@ -89,21 +92,70 @@ def script() -> Script:
     )
 
 
+class Elastic:
+    """The machine's clock, but for what it stands still; it goes ahead when told."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._seen_ns = time.monotonic_ns()
+        self._now_ns = self._seen_ns
+
+    def now_ns(self) -> int:
+        """At most `MOST_NS` after whoever looked before."""
+        with self._turn:
+            seen_ns = time.monotonic_ns()
+            self._now_ns += min(seen_ns - self._seen_ns, MOST_NS)
+            self._seen_ns = seen_ns
+            return self._now_ns
+
+    def go_to(self, now_ns: int) -> None:
+        with self._turn:
+            self._now_ns = max(now_ns, self._now_ns)
+
+
 @dataclass
 class OverHttp:
-    """A router behind a socket."""
+    """A router behind a socket. Agents sleep until nobody is at anything, and then wake one by one, each in its time:
+    what the script has apart is apart, however long a machine takes for it."""
 
     http: httpx2.AsyncClient
+    clock: Elastic
+    idle: Callable[[], Awaitable[bool]]
+    _asking: int = 0
+    _numbers: "count[int]" = field(default_factory=count)
+    _asleep: list[tuple[int, int, asyncio.Event]] = field(default_factory=list)
 
     async def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Heard:
-        answer = await self.http.request(method, target, headers=dict(headers), content=body)
+        self._asking += 1
+        try:
+            answer = await self.http.request(method, target, headers=dict(headers), content=body)
+        finally:
+            self._asking -= 1
         return Heard(answer.status_code, dict(answer.headers), answer.content)
+
+    async def sleep(self, seconds: float) -> None:
+        woken = asyncio.Event()
+        until_ns = self.clock.now_ns() + round(seconds * 1e9)
+        heapq.heappush(self._asleep, (until_ns, next(self._numbers), woken))
+        await woken.wait()
+
+    async def wake(self) -> None:
+        """Until cancelled."""
+        while True:
+            idle = await self.idle()
+            for _ in range(3):  # who was answered asks again, or sleeps
+                await asyncio.sleep(0)
+            if idle and self._asleep and not self._asking:
+                until_ns, _, woken = heapq.heappop(self._asleep)
+                self.clock.go_to(until_ns)
+                woken.set()
+                await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def with_sockets(told: Script, folder: Path) -> AsyncIterator[tuple[OverHttp, str]]:
     """A router over Valkey and a worker, each behind a socket; where the worker's session events are told again."""
-    clock, workload = SystemClock(), told.workload
+    clock, workload = Elastic(), told.workload
     settings = SETTING.of_worker().model_copy(update={"session_events": "tcp://127.0.0.1:*"})
     happenings = open_session_publisher(settings, "life-1", time.time)
     thread = EngineThread(lambda: page_engine(workload, settings, clock, happenings))
@@ -133,7 +185,7 @@ async def with_sockets(told: Script, folder: Path) -> AsyncIterator[tuple[OverHt
                 serving(create_router(router)) as at,
                 httpx2.AsyncClient(base_url=at, timeout=PATIENT_S) as http,
             ):
-                yield OverHttp(http), happenings.replay_url
+                yield OverHttp(http, clock, lambda: thread.call(Engine.idle)), happenings.replay_url
             await link.stop()
             await thread.call(nothing_left)
     finally:
@@ -150,7 +202,7 @@ def heard(replay_url: str) -> Events:
         asking.linger = 0
         asking.connect(replay_url)
         asking.send_multipart([b"", pack_seq(0)])
-        while asking.poll(10_000):
+        while asking.poll(60_000):
             _, _, seq, payload = asking.recv_multipart()
             if unpack_seq(seq) == END_SEQ:
                 return events
@@ -184,7 +236,7 @@ def counted(taken: list[Taken]) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 @pytest.mark.asyncio
-async def test_what_happens_in_real_time_is_what_happens_in_its_own(tmp_path: Path) -> None:
+async def test_what_happens_over_sockets_is_what_happens_in_one_process(tmp_path: Path) -> None:
     told = script()
     taken, events = await asyncio.to_thread(in_virtual_time, told)
     assert {what for said in events.values() for what, *_ in said} == {
@@ -195,6 +247,8 @@ async def test_what_happens_in_real_time_is_what_happens_in_its_own(tmp_path: Pa
         "SessionClosed",
     }
     async with with_sockets(told, tmp_path) as (router, replay_url):
-        real = await Agents(told, router, states=True).run()
+        waking = asyncio.ensure_future(router.wake())
+        real = await Agents(told, router, states=True, sleep=router.sleep).run()
+        waking.cancel()
         assert counted(real) == counted(taken)
         assert await asyncio.to_thread(heard, replay_url) == events

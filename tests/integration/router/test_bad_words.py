@@ -22,12 +22,13 @@ from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
 from agentcache.worker.serve import make_worker
 from tests.accounting import SIZES
+from tests.patience import PATIENCE_S
 from tests.routing import Call, Routed, begin_stream, raw_client, routed_to, serving
 from tests.serving import no_references, nothing_left
 from tests.toolwaits import setting
 from tests.wrong_words import CHAT, HI, SESSIONS, TYPES, WRONG, Wrong
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 YEAR_S = 365 * 86_400
 TENANTS = {"heard": Tenant("heard", kv_hints=True), "unheard": Tenant("unheard", hints=False)}
 BOTH = pytest.mark.parametrize("routed", [True, False], ids=["router", "worker"])
@@ -128,7 +129,7 @@ async def house(routed: bool = True, key: str = "heard", **changes: object) -> A
             worker, before = await stack.enter_async_context(alone(sizes)), None
             url = await stack.enter_async_context(serving(create_app(worker)))
         bearer = {"authorization": f"Bearer {key}"}
-        client = httpx2.AsyncClient(base_url=url, headers=bearer, timeout=20)
+        client = httpx2.AsyncClient(base_url=url, headers=bearer, timeout=PATIENCE_S)
         made = House(worker, await stack.enter_async_context(client), before)
         for session in ("parent", "idle", "closed"):
             await made.turn(session)
@@ -177,7 +178,9 @@ async def test_what_is_odd_and_can_be_meant_is_taken_as_far_as_it_goes(routed: b
             assert await at.hint_s() is None
         assert (await at.say("pause", tool="bash", expected_s=60))["paused"]["expected_s"] == 60
         assert (await at.say("pause", tool="grep"))["paused"] == {"tool": "grep", "expected_s": 0.0}
-        assert await at.hint_s() == pytest.approx(60, abs=10), "what it leaves open stands"
+        assert await at.hint_s() == pytest.approx(60 + PATIENCE_S / 2, abs=PATIENCE_S / 2), (
+            "what it leaves open stands"
+        )
         year = await at.say("pause", tool="review", expected_s=YEAR_S)
         assert year["paused"] == {"tool": "review", "expected_s": YEAR_S}
         assert await at.hint_s() == 6 * 3600
@@ -194,7 +197,7 @@ async def test_what_is_odd_and_can_be_meant_is_taken_as_far_as_it_goes(routed: b
 async def test_a_running_session_can_be_paused_and_resumed(routed: bool) -> None:
     """The time counts from when it was said; what is wrong is refused as for any other."""
     async with house(routed, accounting_decode_tokens_per_s=50.0) as at:
-        body = {**HI, "max_tokens": 400, "stream": True, "ignore_eos": True}
+        body = {**HI, "max_tokens": 3000, "stream": True, "ignore_eos": True}
         bearer = {"authorization": "Bearer heard"}
         async with raw_client(
             str(at.http.base_url).rstrip("/"), CHAT, body, x_agentcache_session="busy", **bearer

@@ -9,10 +9,12 @@ import pytest
 from starlette.applications import Starlette
 
 from agentcache.clock import ManualClock
+from agentcache.router.dashboard import sight
 from agentcache.router.dashboard.routes import DashboardRoutes
 from agentcache.router.dashboard.sight import BRANCHES, FRESH_S
 from agentcache.router.tenants import load_tenants
 from agentcache.store.api import SessionRef
+from tests.patience import PATIENCE_S
 from tests.routing import Call, Routed, opened_at, routed_to, routing, serving
 
 pytestmark = pytest.mark.asyncio
@@ -78,7 +80,8 @@ async def test_however_many_look_a_worker_is_asked_once_each_while() -> None:
             later(routed.clock)
 
 
-async def test_a_worker_that_never_answers_is_shown_as_such() -> None:
+async def test_a_worker_that_never_answers_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sight, "ASK_S", 1.0)
     async with routed_to(shows, is_silent) as (routed, _):
         text = await looked(routed)
         assert "gave no answer within 1 s" in text
@@ -162,7 +165,7 @@ async def test_a_browser_that_never_reads_is_given_up() -> None:
             host, port = url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 10)
             writer.write(b"GET /dashboard HTTP/1.1\r\nhost: router\r\n\r\n" * ASKED)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not page.sending.given_up:
                     await asyncio.sleep(0)
                 assert page.sending.under_way == 0

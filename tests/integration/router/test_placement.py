@@ -25,11 +25,11 @@ from agentcache.worker.context import Worker
 from tests.fleets import Heard, card_of
 from tests.listening import index_of
 from tests.oracle import residency
+from tests.patience import PATIENCE_S
 from tests.serving import client_of, own_worker, save_tiny_checkpoint
 
 pytestmark = pytest.mark.asyncio
 NAMES = "ab"
-DEADLINE_S = 20
 SYSTEM = "You are an agent that repairs programs. " * 12
 ASKS = ("fix the parser", "write a test for the printer")
 
@@ -56,7 +56,7 @@ class Pair:
 
     def __post_init__(self) -> None:
         self.feeds = Feeds(self.index, lambda: int(time.time() * 1000))
-        tokenizing = Tokenizing(self.post, lambda *_: "", SystemClock(), wait_s=DEADLINE_S)
+        tokenizing = Tokenizing(self.post, lambda *_: "", SystemClock(), wait_s=PATIENCE_S)
         self.chooser = Chooser(
             Sources(FleetView(salt="r"), self.index, self.feeds, tokenizing, SystemClock())
         )
@@ -68,7 +68,7 @@ class Pair:
 
     async def heard(self) -> None:
         """Until all that the workers told is known here."""
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while self.index.pages != await self._pages() or self.chooser.mode is not FeedMode.EVENTS:
                 await asyncio.sleep(0)
 

@@ -17,6 +17,8 @@ from agentcache.router.index import Message
 from agentcache.router.settings import RouterSettings
 from agentcache.store.api import SessionRef
 from agentcache.wire import Role
+from tests.misbehaving import LATE_S, late, queued
+from tests.patience import PATIENCE_S
 from tests.routing import SIGNER, Call, Routed, Script, Upstream, plain_answer, routing
 
 pytestmark = pytest.mark.asyncio
@@ -112,7 +114,7 @@ async def test_both_know_of_a_close_and_of_nothing_between_turns() -> None:
             assert (await routed.store.mail(name, 0, cursor, 0)).notices == ()
         closing = asyncio.ensure_future(routed.http.delete("/v1/sessions/s"))
         for name, cursor in cursors.items():
-            (notice,) = (await routed.store.mail(name, 0, cursor, 5)).notices
+            (notice,) = (await routed.store.mail(name, 0, cursor, PATIENCE_S)).notices
             assert (notice.order, notice.session) == (wire.Order.CLOSE, "s")
             order = (notice.order, notice.tenant, notice.session, notice.generation, name)
             told = wire.Receipt(*order, wire.Outcome.RELEASED, notice.operation, notice.reply_to)
@@ -263,23 +265,19 @@ async def test_what_is_remembered_of_a_turn_has_a_bounded_size() -> None:
 
 
 async def test_one_that_is_late_is_left_and_its_work_ends() -> None:
-    async with fleet(never, prefill_timeout_s=0.1) as (routed, decoder, (prefill,)):
+    async with fleet(late, prefill_timeout_s=LATE_S) as (routed, decoder, (prefill,)):
         assert said(await ask(routed)) == "none; late"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await prefill.heard[0].gone.wait()
         assert len(decoder.heard) == 1
 
 
-async def never(call: Call) -> None:
-    await call.gone.wait()
-
-
 async def test_a_client_that_leaves_ends_the_work_there() -> None:
-    async with fleet(never) as (routed, decoder, (prefill,)):
+    async with fleet(queued) as (routed, decoder, (prefill,)):
         asking = asyncio.ensure_future(ask(routed))
         call = await prefill.hears(1)
         asking.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await call.gone.wait()
         await routed.settled()
         assert decoder.heard == []
@@ -306,7 +304,7 @@ async def test_what_never_arrives_is_tried_three_times_and_then_for_a_minute_not
 
 
 async def test_of_many_one_alone_waits_again_for_one_that_hangs() -> None:
-    async with fleet(never, decode=answers_like_it, prefill_timeout_s=0.1) as (routed, _, (prefill,)):
+    async with fleet(late, decode=answers_like_it, prefill_timeout_s=LATE_S) as (routed, _, (prefill,)):
         for number in range(3):
             assert said(await ask(routed, session=f"s{number}")) == "none; late"
         routed.clock.advance(61 * 10**9)

@@ -28,7 +28,7 @@ from tests.integration.test_tiers_shared import Shared
 from tests.routing import SIGNER, Json, Routed, card, now_ms, routing, serving
 from tests.serving import no_references, nothing_left, own_worker, save_tiny_checkpoint
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 MIB = 1 << 20
 GRID = 32
 LEAST = 64
@@ -105,7 +105,7 @@ class Turn:
 async def house(
     checkpoint: Path, roles: Mapping[str, str], store: BlobStore, **settings: Any
 ) -> AsyncIterator[House]:
-    told = {"prefill_min_tokens": LEAST, "refresh_s": 30, "sweep_s": 30, **settings}
+    told = {"prefill_min_tokens": LEAST, "refresh_s": 30, "sweep_s": 30, "close_wait_s": 30, **settings}
     async with AsyncExitStack() as stack:
         routed = await stack.enter_async_context(routing(RouterSettings(**told)))
         made = House(routed, {}, {})
@@ -124,7 +124,7 @@ async def house(
 async def linked(routed: Routed, name: str, role: str, worker: Worker) -> AsyncIterator[None]:
     """A worker's server, and its tie to the router."""
     worker.gate = gate = TagGate(SIGNER, name, now_ms)
-    async with serving(create_app(worker)) as url:
+    async with serving(create_app(worker), grace_s=1) as url:
         gate._bearer = SIGNER.bearer(name, url).encode()  # the port is known only now
         namespace = await worker.thread.call(lambda engine: engine.namespace(""))
         names = (namespace.model, namespace.adapter, namespace.dtype, namespace.layout)

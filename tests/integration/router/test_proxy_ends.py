@@ -4,13 +4,16 @@ import asyncio
 
 import pytest
 
+from agentcache.router.looking import SILENT_LOOKS
 from agentcache.router.settings import RouterSettings
 from agentcache.store.api import SessionRef
 from tests.misbehaving import LIMIT_S, endless, full, gone_within, hanging_up, leaving, nonsense, queued
+from tests.patience import PATIENCE_S, pass_time
 from tests.routing import DONE, EVENT, Call, Routed, Script, begin_stream, plain_answer, raw_client, routed_to
 
 pytestmark = pytest.mark.asyncio
 S = SessionRef("default", "s")
+LOOK_S = 5.0
 
 
 @pytest.mark.parametrize("state", ["gone", "frozen"])
@@ -20,7 +23,7 @@ async def test_a_worker_that_is_not_heard_in_the_middle_of_its_answer_breaks_it_
         async with raw_client(routed.url, "/v1/completions", {}, x_session_id="s") as (reader, _):
             got = await reader.readuntil(EVENT % 0)
             await (routed.store.leave("w1", "w1-1") if state == "gone" else silence(routed))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 got += await reader.read()
         assert await gone_within(worker.heard[0]) < LIMIT_S
         await routed.settled()
@@ -42,30 +45,30 @@ async def test_a_worker_that_only_lost_its_store_ends_its_answer() -> None:
         await begin_stream(call)
         for number in range(20):
             await call.chunk(EVENT % number)
-            await asyncio.wait_for(step.wait(), 5)
+            await asyncio.wait_for(step.wait(), PATIENCE_S)
             step.clear()
         await call.chunk(DONE)
         await call.chunk(b"")
 
     async with (
-        routed_to(slowly, settings=RouterSettings(refresh_s=0.01)) as (routed, _),
+        routed_to(slowly, settings=RouterSettings(refresh_s=LOOK_S)) as (routed, _),
         raw_client(routed.url, "/v1/completions", {}) as (reader, _),
     ):
         for number in range(20):
             got = await reader.readuntil(EVENT % number)
             await silence(routed)
-            for _ in range(2):
-                await looked(routed)
+            for _ in range(SILENT_LOOKS // 2):
+                await looked()
             step.set()
         got = await reader.readuntil(b"0\r\n\r\n")
     assert DONE in got
 
 
-async def looked(routed: Routed) -> None:
-    """Until the time of one look has passed."""
-    passed = asyncio.Event()
-    asyncio.get_running_loop().call_later(routed.router.settings.refresh_s, passed.set)
-    await passed.wait()
+async def looked() -> None:
+    """The time of one look passes, and the look is taken."""
+    pass_time(LOOK_S)
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 async def test_a_request_that_silences_two_workers_is_not_tried_on_the_others() -> None:
@@ -114,9 +117,6 @@ async def test_a_last_request_closes_its_session_however_it_ends_unless_it_was_r
                 await reader.readuntil(EVENT % 0)
             elif script is not queued:
                 await reader.readuntil(b"\r\n\r\n")
-        async with asyncio.timeout(5):
-            while routed.router.active.count:
-                await asyncio.sleep(0)
         await routed.settled()
         record = await routed.store.look(S)
     assert record.state == ("closed" if closed else "open")

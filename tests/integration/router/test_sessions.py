@@ -9,12 +9,14 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from agentcache.router.settings import RouterSettings
 from agentcache.store.api import SessionRef
 from agentcache.wire import Notice, Outcome
 from tests.desks import PART, DeskWorker, receipt_of, silent
-from tests.routing import SIGNER, Call, Routed, Upstream, routing
+from tests.patience import pass_time, until
+from tests.routing import PATIENT, SIGNER, Call, Routed, Upstream, routing
 
 pytestmark = pytest.mark.asyncio
 Json = dict[str, Any]
@@ -189,7 +191,7 @@ async def test_notes_are_fenced(action: str) -> None:
 
 
 async def test_a_close_says_what_each_holder_released() -> None:
-    async with routing() as routed, at_their_desks(routed, "w1", "w2"):
+    async with routing(PATIENT) as routed, at_their_desks(routed, "w1", "w2"):
         generation = (await opened(routed, session_id="s"))["generation"]
         await held_by(routed, "s", "w1", "w2")
         answer = await closed(routed, "s", generation=str(generation))
@@ -213,7 +215,7 @@ async def test_a_close_says_what_each_holder_released() -> None:
 
 
 async def test_a_close_takes_the_descendants_and_says_so() -> None:
-    async with routing() as routed, at_their_desks(routed, "w1") as (worker,):
+    async with routing(PATIENT) as routed, at_their_desks(routed, "w1") as (worker,):
         await opened(routed, session_id="root")
         await opened(routed, session_id="child", parent="root", on_close="drop")
         await opened(routed, session_id="grandchild", parent="child")
@@ -231,7 +233,7 @@ async def test_a_close_takes_the_descendants_and_says_so() -> None:
 
 @pytest.mark.parametrize("mode", ["release", "demote", "drop"])
 async def test_how_to_close_can_be_said(mode: str) -> None:
-    async with routing() as routed, at_their_desks(routed, "w1") as (worker,):
+    async with routing(PATIENT) as routed, at_their_desks(routed, "w1") as (worker,):
         await opened(routed, session_id="s", on_close="release")
         await held_by(routed, "s", "w1")
         assert (await closed(routed, "s", mode=mode))["mode"] == mode
@@ -242,12 +244,15 @@ async def test_a_holder_that_is_silent_is_pending_and_one_that_failed_says_why()
     def fails(worker: DeskWorker, notice: Notice) -> Any:
         return receipt_of(worker.name, notice, Outcome.FAILED, "the engine is stuck")
 
-    settings = RouterSettings(close_wait_s=0.05, refresh_s=30, sweep_s=30)
-    async with routing(settings) as routed, at_their_desks(routed, "w1", "w2") as (mute, broken):
+    async with routing(PATIENT) as routed, at_their_desks(routed, "w1", "w2") as (mute, broken):
         mute.respond, broken.respond = silent, fails
         await opened(routed, session_id="s")
         await held_by(routed, "s", "w1", "w2")
-        answer = await closed(routed, "s")
+        with capture_logs() as heard:
+            closing = asyncio.ensure_future(closed(routed, "s"))
+            await until(lambda: any(line["event"] == "close_failed" for line in heard))
+            pass_time(PATIENT.close_wait_s)
+            answer = await closing
         assert (answer["state"], answer["released"]) == ("closed", [])
         said = {one["worker"]: (one["outcome"], one.get("said")) for one in answer["workers"]}
         assert said == {"w1": ("pending", None), "w2": ("failed", "the engine is stuck")}

@@ -59,7 +59,10 @@ async def routed(url: str, secret: bytes) -> AsyncIterator[httpx2.AsyncClient]:
     settings = RouterSettings(refresh_s=30, sweep_s=0.5, close_wait_s=20)
     async with connected(url) as store:
         router = make_router(settings, store, secret, load_tenants("", ""), world)
-        async with serving(create_app(router)) as at, httpx2.AsyncClient(base_url=at, timeout=20) as http:
+        async with (
+            serving(create_app(router)) as at,
+            httpx2.AsyncClient(base_url=at, timeout=PATIENT_S) as http,
+        ):
             yield http
 
 

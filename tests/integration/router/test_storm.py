@@ -16,7 +16,7 @@ KNOWN_SEED = 20261130
 LOOKS = ("close compared", "words looked at", "late end looked at", "late arrival looked at")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.native
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
 def test_whatever_fails_references_are_where_sessions_are_open(known: bool) -> None:

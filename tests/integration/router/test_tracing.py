@@ -33,7 +33,7 @@ from tests.routing import (
 from tests.serving import own_worker, save_tiny_checkpoint
 from tests.spans import CLIENT, TRACE, TRACEPARENT, Spans, failed, ids, said
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 COMPLETIONS = "POST /v1/completions"
 SECRET_WORDS = "what nobody but the model is to read"
 

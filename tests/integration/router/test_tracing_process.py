@@ -6,10 +6,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.processes import running
 from tests.spans import TRACE, TRACEPARENT, collecting
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 WORDS = ("--engine", "accounting", "--port", "0", "--router-port", "0", "--grace-s", "1")
 
 
@@ -21,7 +22,7 @@ async def test_a_router_and_its_worker_tell_one_collector_of_one_trace(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector)
         folder = ("--router-dir", str(tmp_path / "router"))
         async with running("serve", "--with-router", "--otel", *WORDS, *folder, listens=3) as server:
-            async with httpx2.AsyncClient(base_url=server.url, timeout=30) as http:
+            async with httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
                 body = {"prompt": "hi", "max_tokens": 2}
                 answer = await http.post("/v1/completions", json=body, headers={"traceparent": TRACEPARENT})
                 assert answer.status_code == 200, answer.text

@@ -8,9 +8,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from agentcache.engine.engine import Engine
 from agentcache.worker.context import Worker
-from tests.serving import client_of, nothing_left, save_tiny_checkpoint, started_worker
+from tests.serving import at_rest, client_of, empty, nothing_left, save_tiny_checkpoint, started_worker
 
 
 @pytest.fixture(scope="session")
@@ -29,19 +28,14 @@ def shared_worker(checkpoint: Path) -> Iterator[Worker]:
 @pytest_asyncio.fixture
 async def worker(shared_worker: Worker) -> AsyncIterator[Worker]:
     """The shared worker, with an empty cache and no open session; checked after the test."""
-    await shared_worker.thread.call(_empty)
+    await at_rest(shared_worker)
+    await shared_worker.thread.call(empty)
     yield shared_worker
     await shared_worker.thread.call(nothing_left)
-    await shared_worker.thread.call(_empty)
+    await shared_worker.thread.call(empty)
 
 
 @pytest_asyncio.fixture
 async def client(worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
     async with client_of(worker) as open_client:
         yield open_client
-
-
-def _empty(engine: Engine) -> None:
-    for view in engine.cache.sessions():
-        engine.cache.close_session(view.session)
-    engine.cache.flush()

@@ -32,12 +32,12 @@ from agentcache.worker.serve import start_worker
 from tests.integration.worker.test_worker_process import serving
 from tests.listening import Index, index_of
 from tests.oracle import residency
+from tests.patience import PATIENCE_S
 from tests.serving import client_of, nothing_left, tiny_settings
 from tests.subscribing import Message, Subscriber, subscribed
 
 pytestmark = pytest.mark.asyncio
 ANYWHERE = "tcp://127.0.0.1:*"
-DEADLINE_S = 10
 
 
 def in_tree(engine: Engine) -> Index:
@@ -103,7 +103,7 @@ class Watched:
 
     async def agrees(self) -> Index:
         """Replays until the reader knows what is in the tree; the index then."""
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while (there := await self.worker.thread.call(in_tree)) != self.reader.index:
                 self.reader.read(self.subscriber.replay(self.reader.next_seq, *self.reader.topics))
         return there
@@ -182,7 +182,7 @@ async def test_what_a_router_expects_is_what_the_worker_finds(checkpoint: Path) 
         expected, found = [], []
         for number in (0, 1, 2, 0, 1, 3, 3, 4, 5, 6, 3, 0):
             await at.agrees()
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while index.next_seq("w") < at.worker.events.counts().batches:
                     await asyncio.sleep(0)
             expected.append(index.forecast([card], "", prompt_of(number)).tokens.get("w", 0))
@@ -297,12 +297,12 @@ async def test_a_worker_that_nobody_listens_to_makes_no_events(checkpoint: Path)
     await worker.thread.stop(0)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_worker_process_publishes_until_its_end(checkpoint: Path, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/events"
     async with serving(checkpoint, "--kv-events", address) as running:
         with subscribed(address, f"{address}.replay") as subscriber:
-            async with httpx2.AsyncClient(base_url=running.url, timeout=30) as client:
+            async with httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE_S) as client:
                 body = {"prompt": prompt_of(0), "max_tokens": 1}
                 assert (await client.post("/v1/completions", json=body)).status_code == 200
             while len(messages := subscriber.replay(0)) < 2:

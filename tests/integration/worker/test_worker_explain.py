@@ -20,6 +20,7 @@ from agentcache.worker.session_publisher import open_session_publisher
 from tests.accounting import SIZES
 from tests.engines import prompt_of
 from tests.integration.worker.test_worker_process import serving
+from tests.patience import PATIENCE_S
 from tests.serving import client_of, nothing_left
 
 pytestmark = pytest.mark.asyncio
@@ -152,11 +153,11 @@ async def test_what_happens_is_published_in_order(client: httpx2.AsyncClient, wo
     assert "agentcache_session_events_published_total 6.0" in lines
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_process_publishes_its_sessions_until_its_end(checkpoint: Path, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/sessions"
     async with serving(checkpoint, "--session-events", address) as running:
-        async with httpx2.AsyncClient(base_url=running.url, timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE_S) as http:
             await turn(http, A[:8], "a")
             where = (await http.get("/v1/sessions")).json()["events"]
         assert where == {"events_url": address, "replay_url": f"{address}.replay"}

@@ -20,11 +20,11 @@ from agentcache.store.redis import RedisStore
 from agentcache.wire import TAG, Hints, Outcome, Receipt, Tag, TagSigner, WorkerLoad
 from agentcache.worker.linking import unix_ms
 from tests.accounting import SIZES
+from tests.patience import PATIENCE_S
 from tests.sessionstores import PATIENT_S
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 RULES = StoreRules()
-PATIENCE_S = 30
 BODY: dict[str, Any] = {"prompt": "one two three four five six seven eight " * 10, "max_tokens": 2}
 
 
@@ -92,7 +92,7 @@ async def routed(folder: Path) -> AsyncIterator[Routed]:
     flags = ("--engine", "accounting", "--router-dir", str(folder / "router"), "--worker-id", "w1")
     command = ("-m", "agentcache", "serve", "--port", "0", "--heartbeat-s", "0.2", *flags, *sizes)
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, stderr=PIPE)
-    world = Routed(home, store, process, httpx2.AsyncClient(timeout=30))
+    world = Routed(home, store, process, httpx2.AsyncClient(timeout=PATIENCE_S))
     try:
         world.client.base_url = httpx2.URL(await _listening(process))
         yield world

@@ -13,6 +13,7 @@ from agentcache.engine.tokenizer import ChatTokenizer
 from agentcache.worker import messages, responses
 from agentcache.worker.context import Worker
 from tests.encoding import Watched
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
 LONG = "".join(f"word{number} of many " for number in range(418_000))
@@ -66,12 +67,12 @@ async def test_others_are_answered_while_a_prompt_is_tokenized(
 
     def slow(*given: Any, **named: Any) -> Any:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE_S)
         return render(*given, **named)
 
     monkeypatch.setattr(worker.tokenizer, "render", slow)
     asked = [asyncio.ensure_future(client.post(route, json=body)) for route, body in ASKED[:1] + ASKED[4:6]]
-    await asyncio.to_thread(begun.wait, 20)
+    await asyncio.to_thread(begun.wait, PATIENCE_S)
     assert (await client.get("/health")).status_code == 200
     go_on.set()
     assert {(await one).status_code for one in asked} == {400}

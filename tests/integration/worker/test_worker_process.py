@@ -14,10 +14,12 @@ import httpx2
 import openai
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.serving import sse, tiny_settings
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]  # each starts a process that imports torch
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]  # each starts a process that imports torch
 WORDS = "the parser gets bytes where it wants text, and the tests say so; " * 4
+LEFT = 'agentcache_requests_total{route="/v1/completions",status="499"} 1.0'
 LONG: dict[str, Any] = {"prompt": [5] * 8, "max_tokens": 4000, "ignore_eos": True, "stream": True}
 
 
@@ -30,7 +32,7 @@ class Running:
     banner: str
 
     async def ended(self) -> int:
-        return await asyncio.wait_for(self.process.wait(), 20)
+        return await asyncio.wait_for(self.process.wait(), PATIENCE_S)
 
 
 @asynccontextmanager
@@ -76,7 +78,7 @@ async def test_the_openai_client_sees_cached_tokens_grow(checkpoint: Path) -> No
                 await client.completions.create(model="any", prompt="hi", n=2)
             assert refused.value.param == "n"
             assert [model.id async for model in client.models.list()] == ["tiny"]
-        async with httpx2.AsyncClient(base_url=running.url) as http:
+        async with httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE_S) as http:
             assert (await http.delete("/v1/sessions/agent")).json()["markers"] > 0
             assert (await http.get("/v1/sessions")).json()["open_references"] == 0
             await _hang_up(http)
@@ -86,18 +88,22 @@ async def test_the_openai_client_sees_cached_tokens_grow(checkpoint: Path) -> No
 
 async def test_sigterm_lets_streams_end_and_takes_no_new_work(checkpoint: Path) -> None:
     async with (
-        serving(checkpoint, "--grace-s", "20") as running,
-        httpx2.AsyncClient(base_url=running.url) as http,
+        serving(checkpoint, "--grace-s", str(PATIENCE_S)) as running,
+        httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE_S) as http,
     ):
         body = {**LONG, "max_tokens": 300}
         async with http.stream("POST", "/v1/completions", json=body) as answer:
             lines = answer.aiter_lines()
             first = await anext(lines)
-            running.process.send_signal(signal.SIGTERM)
-            while (await http.get("/ready")).status_code != 503:
-                pass
-            refused = await http.post("/v1/completions", json={"prompt": "hi"})
-            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            async with http.stream(
+                "POST", "/v1/completions", json=LONG
+            ) as longer:  # else it may be gone too soon
+                await anext(longer.aiter_lines())
+                running.process.send_signal(signal.SIGTERM)
+                while (await http.get("/ready")).status_code != 503:
+                    pass
+                refused = await http.post("/v1/completions", json={"prompt": "hi"})
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
             rest = [line async for line in lines]
         events = sse("\n\n".join([first, *(line for line in rest if line)]) + "\n\n")
         assert events[-1]["choices"][0]["finish_reason"] == "length"
@@ -110,7 +116,7 @@ async def test_streams_are_cut_after_the_grace_or_by_a_second_signal(
 ) -> None:
     async with (
         serving(checkpoint, "--grace-s", grace_s) as running,
-        httpx2.AsyncClient(base_url=running.url) as http,
+        httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE_S) as http,
         http.stream("POST", "/v1/completions", json=LONG) as answer,
     ):
         lines = answer.aiter_lines()
@@ -129,9 +135,9 @@ async def _hang_up(http: httpx2.AsyncClient) -> None:
     """Leave in the middle of a stream and see its turn end."""
     async with http.stream("POST", "/v1/completions", json=LONG) as answer:
         await anext(answer.aiter_lines())
-    while "agentcache_num_running_reqs 0.0" not in (await http.get("/metrics")).text:
-        pass
-    assert 'route="/v1/completions",status="499"' in (await http.get("/metrics")).text
+    told: list[str] = []
+    while not {"agentcache_num_running_reqs 0.0", LEFT}.issubset(told):
+        told = (await http.get("/metrics")).text.splitlines()
 
 
 async def _streamed_turn(client: openai.AsyncOpenAI, turns: int) -> int:
@@ -157,7 +163,7 @@ async def _streamed_turn(client: openai.AsyncOpenAI, turns: int) -> int:
 async def test_a_signal_while_the_model_loads_ends_it_well(checkpoint: Path, sent: signal.Signals) -> None:
     process = await _started(checkpoint)
     assert process.stderr
-    assert b"loading" in await asyncio.wait_for(process.stderr.readline(), 60)
+    assert b"loading" in await asyncio.wait_for(process.stderr.readline(), 2 * PATIENCE_S)
     process.send_signal(sent)
-    said, _ = await asyncio.wait_for(process.communicate(), 20)
+    said, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert (process.returncode, said) == (0, b"")

@@ -10,6 +10,7 @@ from agentcache.types import SessionId
 from agentcache.wire import RETENTION
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
+from tests.patience import PATIENCE_S
 from tests.serving import Call, client_of, no_references, own_worker, sse
 
 pytestmark = pytest.mark.asyncio
@@ -235,7 +236,7 @@ async def test_an_id_with_a_control_character_in_the_path_is_no_other_session(
 
 async def test_a_session_that_idled_out_opens_its_next_generation(client: httpx2.AsyncClient) -> None:
     first = await opened(client, session_id="idle", ttl_s=0.001)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (await client.get("/v1/sessions/idle")).json()["state"] != "expired":
             pass
     answer = await turn(client, "idle")

@@ -15,6 +15,7 @@ from agentcache.tiers.stores.api import BlobStore
 from agentcache.tiers.stores.memory import MemoryStore
 from agentcache.worker import cache_routes
 from agentcache.worker.context import Worker
+from tests.patience import PATIENCE_S
 from tests.serving import client_of, own_worker
 
 pytestmark = pytest.mark.asyncio
@@ -230,7 +231,7 @@ async def test_a_store_that_hangs_costs_hits_and_keeps_neither_requests_nor_the_
     patience = {"l3_deadline_s": 0.2, "prefetch_timeout_s": 0.1}
     try:
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(PATIENCE_S),
             own_worker(checkpoint, **patience) as worker,
             client_of(worker) as client,
         ):

@@ -11,16 +11,18 @@ import pytest
 
 from tests.integration.worker.test_worker_process import serving
 from tests.integration.worker.test_worker_tiers import BASE, NOTHING, settled, turn
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]  # each starts a process that imports torch
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]  # each starts a process that imports torch
 
 
 async def test_a_store_outlives_its_worker(checkpoint: Path, tmp_path: Path) -> None:
-    flags = ("--host-mib", "16", "--l3", "file", "--l3-path", str(tmp_path / "store"), "--l3-mib", "64")
+    store = ("--l3", "file", "--l3-path", str(tmp_path / "store"), "--l3-mib", "64")
+    flags = ("--host-mib", "16", *store, "--l3-deadline-s", str(PATIENCE_S))
     for expected in (NOTHING, {**NOTHING, "external": 192}):
         async with (
             serving(checkpoint, *flags, "--prefetch", "wait_complete") as running,
-            httpx2.AsyncClient(base_url=running.url, timeout=30) as http,
+            httpx2.AsyncClient(base_url=running.url, timeout=PATIENCE_S) as http,
         ):
             assert "tiers       host 16 MiB: FULL " in running.banner
             assert "external file at " in running.banner
@@ -70,7 +72,7 @@ async def refusal(*words: str) -> list[str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "agentcache", *words, stdout=PIPE, stderr=PIPE
     )
-    out, err = await asyncio.wait_for(process.communicate(), 100)
+    out, err = await asyncio.wait_for(process.communicate(), 2 * PATIENCE_S)
     lines = err.decode().splitlines()
     assert (process.returncode, out) == (2, b""), err.decode()
     assert lines[-1].startswith("agentcache: bad_config: ")

@@ -12,6 +12,7 @@ import pytest
 from agentcache.worker.app import create_app
 from agentcache.worker.context import Worker
 from agentcache.worker.tracing import SpanTracing
+from tests.patience import PATIENCE_S
 from tests.serving import Call, own_worker
 from tests.spans import CLIENT, TRACE, TRACEPARENT, Spans, failed, ids, lasted, said
 
@@ -27,7 +28,9 @@ async def traced(checkpoint: Path, **changes: Any) -> AsyncIterator[tuple[Worker
     spans = Spans()
     async with own_worker(checkpoint, **changes) as worker:
         transport = httpx2.ASGITransport(create_app(worker, SpanTracing(spans.tracer)))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://worker", timeout=30) as client:
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://worker", timeout=PATIENCE_S
+        ) as client:
             yield worker, client, spans
 
 

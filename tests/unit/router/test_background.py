@@ -26,7 +26,7 @@ async def failing() -> tuple[WorkerEntry, ...]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0)
 

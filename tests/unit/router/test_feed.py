@@ -33,9 +33,9 @@ from agentcache.worker.kv_sockets import open_sockets
 from agentcache.worker.kv_telling import Limits
 from tests.fleets import PAGE, card_of
 
-QUICK = FeedRules(silence_s=0.05, replay_s=2.0)
-PATIENT = FeedRules(silence_s=3600.0, replay_s=2.0)
-WAIT_S = 10.0
+QUICK = FeedRules(silence_s=0.05, replay_s=60.0)
+PATIENT = FeedRules(silence_s=3600.0, replay_s=60.0)
+WAIT_S = 60.0
 NOW_S = 1000.0
 ANYWHERE = Settings(kv_events="tcp://127.0.0.1:*")
 SEALED = Sealed(TagSigner(b"s" * 32))

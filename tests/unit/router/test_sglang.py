@@ -67,7 +67,7 @@ class Servers:
             self.plain.tell(SessionRef("t", session), 7, worker, self.receipts.append)
 
     async def ended(self, count: int) -> list[tuple[str, Outcome]]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.receipts) < count:
                 await asyncio.sleep(0)
         return [(receipt.session, receipt.outcome) for receipt in self.receipts]

@@ -19,7 +19,7 @@ from agentcache.types import FULL, MAMBA, SWA, ComponentName, Job, Piece, PoolNa
 
 PAGE = 4
 SLOT_BYTES = {FULL: 48, SWA: 32, MAMBA: 100}
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class GuardedBytes:

@@ -4,7 +4,7 @@ import threading
 
 from agentcache.tiers.crew import Crew, Lane
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Step:

@@ -8,7 +8,7 @@ import pytest
 from agentcache.tiers.lanes import CLOSED, Copying, InlineLane, Lane, Step, StreamLane, ThreadLane
 from tests.lanes import ManualStream
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def noting(log: list[str], *names: str) -> list[Step]:

@@ -333,10 +333,10 @@ def test_a_call_from_another_thread_meanwhile_is_refused() -> None:
 
     def wait() -> None:
         inside.set()
-        done.wait(10)
+        done.wait(60)
 
     def other() -> None:
-        inside.wait(10)
+        inside.wait(60)
         try:
             core.stats()
         except CacheError as error:

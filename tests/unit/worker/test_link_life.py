@@ -29,7 +29,7 @@ class Pauses:
         await asyncio.sleep(0)
 
     async def until(self, so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10), self._passed:
+        async with asyncio.timeout(60), self._passed:
             await self._passed.wait_for(so)
 
 

@@ -42,7 +42,7 @@ from agentcache.worker.session_publisher import (
 AT_ONCE = Limits(gather_s=0)
 ANYWHERE = "tcp://127.0.0.1:*"
 NOW_S = 1_700_000_000.5
-DEADLINE_MS = 10_000
+DEADLINE_MS = 60_000
 SEALED = Sealed(TagSigner(b"s" * 32))
 
 

@@ -19,7 +19,7 @@ from tests.stores import data_of, name_of
 
 NAMES = [name_of(number) for number in range(50)]
 CLOCK = SystemClock()
-PATIENCE_NS = 20_000_000_000
+PATIENCE_NS = 60_000_000_000
 
 on_mooncake = pytest.mark.system
 

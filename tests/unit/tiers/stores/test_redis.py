@@ -25,7 +25,7 @@ MIB = 1 << 20
 NAMES = [name_of(number) for number in range(100)]
 HERE = Path()
 CLOCK = SystemClock()
-PATIENCE_NS = 20_000_000_000
+PATIENCE_NS = 60_000_000_000
 
 
 def until(happened: Callable[[], bool]) -> None:
