@@ -65,6 +65,7 @@ async def browsing(tenants: Tenants | None = None, **more: Any) -> AsyncIterator
             executable_path=chromium, args=["--no-sandbox", "--disable-gpu"], handle_sigint=False
         )
         context = await browser.new_context(viewport={"width": 1440, "height": 900}, **more)
+        context.set_default_timeout(60_000)
         page = await context.new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))

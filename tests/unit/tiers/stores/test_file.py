@@ -211,7 +211,7 @@ def test_file_close_leaves_calls_behind_that_hang(tmp_path: Path, monkeypatch: p
         thread = threading.Thread(target=lambda: answers.extend(store.put([("a", b"a")], Keep.LOOSE)))
         thread.start()
         with store._quiet:
-            store._quiet.wait_for(lambda: store._calls == 1, 10)
+            store._quiet.wait_for(lambda: store._calls == 1, 60)
         store.close()
         assert '"boot": ""' not in (tmp_path / MARK).read_text()
     thread.join()
