@@ -20,7 +20,7 @@ from agentcache.store.api import (
 )
 from agentcache.store.connect import connect
 from agentcache.wire import Notice, WorkerLoad
-from tests.sessionstores import A, Servers, card, until
+from tests.sessionstores import PATIENT_S, A, Servers, card, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.system]
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
@@ -40,7 +40,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
 
 @asynccontextmanager
 async def stored(url: str) -> AsyncIterator[Store]:
-    async with aclosing(await connect(url, StoreRules())) as store:
+    async with aclosing(await connect(url, StoreRules(), call_s=PATIENT_S)) as store:
         yield store
 
 
