@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 for _variable, _value in {
     "OMP_NUM_THREADS": "1",
@@ -27,6 +28,8 @@ SWITCHES = {
     "browser": ("BROWSER", "BROWSER=1"),
 }
 SILENCE_S = 9.0
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")  # an example may take as long as the machine stands still
 TERMINAL = pytest.StashKey[TextIO]()
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from agentcache.errors import Kind
 from tests.house import imports, rust, sizes, testing, words
@@ -80,3 +81,8 @@ def test_every_marker_says_what_it_needs_and_how_to_run_it() -> None:
     )
     assert options["filterwarnings"][0] == "error"
     assert options["timeout"] == 120
+
+
+def test_no_example_has_a_deadline() -> None:
+    """A machine may stand still for longer."""
+    assert settings().deadline is None
