@@ -4,8 +4,9 @@
     external ─► host          host ─► device, a stretch at a time
     (or device)
 
-What makes room is expected later than the session whose path it is: the core's order says so. What has landed is kept
-by nobody, and ranks as all that its session wants back.
+What makes room is expected later than the session whose path it is: the core's order says so. Where that is too little
+for all of it, it is loaded as far as the room goes. What has landed is kept by nobody, and ranks as all that its
+session wants back.
 """
 
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from agentcache.waits import Throughput
 
 STRETCH_TOKENS: Final = 8192
 """What is loaded at a time where any page may end it: what is asked for meanwhile waits for no more than that."""
+SHORTER: Final = 4
+"""How often a stretch is made shorter that finds no room."""
 NEAR_TOKENS_PER_S, FAR_TOKENS_PER_S = 200_000.0, 20_000.0
 """How fast the host and the external tier are taken to be until they were seen at work."""
 
@@ -36,7 +39,8 @@ class Bring:
     """The path of a session that waits so, and what is on its way of it.
 
     `there` tokens of it were on the device when last looked at; `brought` have been loaded. `number` is that of its
-    prefetch, `job` of its load, for which `lease` keeps the beginning of the path; it began at `began_ns`.
+    prefetch, `job` of its load, for which `lease` keeps the beginning of the path; it began at `began_ns`, and is the
+    `last`: there is no room for more.
     """
 
     path: Key
@@ -48,6 +52,7 @@ class Bring:
     job: int = 0
     lease: Lease | None = None
     began_ns: int = 0
+    last: bool = False
 
 
 @dataclass(slots=True)
@@ -146,9 +151,7 @@ class Bringer:
         if one.number:
             self._end_asking(one)
         if one.job:
-            self._controller.cancel(one.job)
-            self._executor.settle()
-            self._end_load(one)
+            self._give_up(one)
 
     def _end_asking(self, one: Bring) -> None:
         number, one.number = one.number, 0
@@ -159,33 +162,53 @@ class Bringer:
 
     def _load(self, one: Bring, pressed: bool) -> None:
         if one.job and not self._controller.is_out(one.job):
-            if not self._end_load(one):
+            if not self._end_load(one) or one.last:
                 self.end(one)
         elif one.job:
             self._start(one, pressed)
         if one.stage is Stage.LOADING and not one.job and not pressed:
-            self._plan(one)
+            self._next(one)
 
-    def _plan(self, one: Bring) -> None:
-        match, now = self._stretch(one), self._clock.now_ns()
-        if match.any_tier.length <= match.device.length:
-            self.end(one)
-            return
+    def _next(self, one: Bring) -> None:
+        """Load the next stretch, or be at the end. Where there is too little room it is shorter, and the last: what
+        makes room for more could be what it has brought."""
+        match = self._stretch(one)
+        for shorter in range(1 + SHORTER):
+            if match.any_tier.length <= match.device.length:
+                break
+            one.last = shorter > 0
+            self._plan(one, match)
+            self._start(one, pressed=False)
+            if one.job:
+                return
+            room = self._executor.device_pool(FULL).free_slots * self._core.config.page_tokens
+            match = self._core.peek(one.path, _shorter(match, room))
+        self.end(one)
+
+    def _plan(self, one: Bring, match: MatchResult) -> None:
+        now = self._clock.now_ns()
         planned = self._core.plan_load(match.any_tier, TierName.HOST, TierName.DEVICE, now)
         assert planned.job, "a boundary that votes with the host's help has something to load"
         one.lease, one.job, one.began_ns = planned.lease, planned.job.number, now
         self._executor.apply(planned.effects)
-        self._start(one, pressed=False)
 
     def _start(self, one: Bring, pressed: bool) -> None:
-        """Let a planned load go once there is room for it. Without any, or for who is pressed, it is given up."""
+        """Let a planned load go once there is room for it. Without any it is given up, and for who is pressed all."""
         needs = self._controller.held(one.job)
         if needs is None:
             return
         if not pressed and self._executor.make_room(needs, self._ledger, one.wait):
             self._controller.start(one.job)
-        elif pressed or not any(self._controller.leaving(name) for name in needs):
+        elif pressed:
             self.end(one)
+        elif not any(self._controller.leaving(name) for name in needs):
+            self._give_up(one)
+
+    def _give_up(self, one: Bring) -> None:
+        """End a load, wherever it is. A copy that runs may land."""
+        self._controller.cancel(one.job)
+        self._executor.settle()
+        self._end_load(one)
 
     def _end_load(self, one: Bring) -> int:
         """A load has ended, or is not waited for any more: nothing is kept for it. Answers what it gave."""
@@ -215,3 +238,9 @@ class Bringer:
 
     def _match(self, one: Bring) -> MatchResult:
         return self._core.peek(one.path, len(one.path))
+
+
+def _shorter(match: MatchResult, room_tokens: int) -> int:
+    """As far as free pages go; half as far where those would do, and others are wanting."""
+    there, end = match.device.length, match.any_tier.length
+    return there + (room_tokens if there + room_tokens < end else (end - there) // 2)

@@ -97,6 +97,21 @@ def test_after_thirty_seconds_away_all_is_on_the_device(said: str) -> None:
     assert world.ended[f"a#{world.turns}"].first_token_ns < 5_000_000, "the one token that is not cached"
 
 
+def test_where_others_make_room_for_a_part_that_part_is_brought() -> None:
+    """Half of the device is b's, who is back a moment before, and half c's, who is not."""
+    world = World()
+    world.turn("a", 192, expected_s=30.0)
+    due_ns = world.engine.cache._sessions.shown.due_ns(SessionId("a"))
+    assert due_ns
+    world.turn("b", 128)
+    world.engine.cache.pause_session("b", Paused("bash", (due_ns - world.clock.now_ns()) / SECOND - 0.05))
+    world.turn("c", 128, expected_s=3000.0)
+    assert world.has("a", 192) == 0
+    world.rest((due_ns - world.clock.now_ns()) / SECOND - 0.1)
+    assert (world.has("a", 192), world.has("b", 128), world.has("c", 128)) == (128, 128, 0)
+    assert world.turn("a", 192) == CachedTokens(device=128, host=64)
+
+
 def test_without_a_word_it_is_on_the_host_only() -> None:
     world = World()
     world.turn("a")
