@@ -80,6 +80,6 @@ def play(url: str, number: int) -> None:
             runner.run(made.aclose())
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_any_history_is_answered_as_the_store_in_memory_answers_it(servers: Servers) -> None:
     reach(lambda number: play(servers.url("valkey"), number), REACHED, RARE)

@@ -45,7 +45,7 @@ def run(order: Order, number: int) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("order", [Order.SESSION, Order.ERT])
 def test_any_history_leaves_every_slot_with_one_owner(order: Order) -> None:
     reach(partial(run, order), CacheMachine.reached, RARE)

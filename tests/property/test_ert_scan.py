@@ -137,7 +137,7 @@ class History:
         return self.guests.choice([None, wait, wait])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("core", sorted(CORES))
 @pytest.mark.parametrize("kinds", ["", "S", "L", "M", "SLM"])
 def test_who_goes_is_first_in_a_scan(core: str, kinds: str) -> None:

@@ -351,7 +351,7 @@ def run(number: int) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_routed_sessions_any_history_ends_with_references_of_what_is_open_and_here() -> None:
     """R051, R111: whatever is delivered late, twice or out of order, also with the records forgotten in between."""
     reach(run, REACHED, RARE)

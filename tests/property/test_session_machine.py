@@ -162,7 +162,7 @@ def run(number: int) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_sessions_any_history_agrees_with_the_truth() -> None:
     """And reaches what is rare: late completions, double closes, reopening, expiry, forgotten tombstones."""
     reach(run, REACHED, RARE)

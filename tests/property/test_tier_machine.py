@@ -44,7 +44,7 @@ def run(machine: type[TierMachine], number: int) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_tiers_that_misbehave_cost_hits_and_nothing_else(shape: str) -> None:
     host, policy, order = SHAPES[shape]

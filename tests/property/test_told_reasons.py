@@ -87,7 +87,7 @@ def run(order: Order, number: int) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("order", [Order.SESSION, Order.ERT])
 def test_what_is_said_of_a_hit_is_true(order: Order) -> None:
     reach(partial(run, order), Told.reached, RARE)

@@ -82,7 +82,7 @@ def test_any_history_has_the_same_answers_on_both_cores(second: str) -> None:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("second", OTHERS)
 def test_random_histories_have_the_same_answers_on_both_cores(second: str) -> None:
     tally, number, until = Tally(), 0, time.monotonic() + RANDOM_SECONDS

@@ -23,8 +23,11 @@ COUNTED = 'agentcache_router_requests_total{route="/v1/completions",status="200"
 ACCOUNTING = ("serve", "--port", "0", "--engine", "accounting")
 
 
+PATIENT = ("--worker-s", str(PATIENCE_S), "--close-wait-s", "30")
+
+
 def router(folder: Path, *more: str) -> tuple[str, ...]:
-    return ("router", "--port", "0", "--router-dir", str(folder / "router"), *more)
+    return ("router", "--port", "0", "--router-dir", str(folder / "router"), *PATIENT, *more)
 
 
 async def test_a_router_says_what_clients_set_and_ends_with_its_server_on_sigterm(tmp_path: Path) -> None:
