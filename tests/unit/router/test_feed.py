@@ -313,7 +313,7 @@ async def test_a_lost_end_is_found_in_the_silence_after_it() -> None:
 
 @pytest.mark.asyncio
 async def test_without_replays_it_is_degraded_until_one_is_answered() -> None:
-    rules = FeedRules(silence_s=0.02, replay_s=0.02)
+    rules = FeedRules(silence_s=0.02, replay_s=0.5)
     async with station() as told, listening(rules) as (feeds, index):
         told.deaf = True
         await told.tell(stored(1))
