@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.patience import PATIENCE_S, until
 
 LISTENING = "listening on "
+LOG_BYTES = 1 << 26
+"""What a process may have written that nobody has read: one whose log is full would stand still."""
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Running:
 async def running(*words: str, listens: int = 1, stderr: int = PIPE) -> AsyncIterator[Running]:
     """`agentcache WORDS` once it has said `listens` times where it listens; killed if it is still there at the end."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "agentcache", *words, stdout=PIPE, stderr=stderr
+        sys.executable, "-m", "agentcache", *words, stdout=PIPE, stderr=stderr, limit=LOG_BYTES
     )
     try:
         banner = await _until_listening(process, listens)

@@ -21,6 +21,7 @@ from agentcache.wire import TAG, Hints, Outcome, Receipt, Tag, TagSigner, Worker
 from agentcache.worker.linking import unix_ms
 from tests.accounting import SIZES
 from tests.patience import PATIENCE_S
+from tests.processes import LOG_BYTES
 from tests.sessionstores import PATIENT_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
@@ -91,7 +92,9 @@ async def routed(folder: Path) -> AsyncIterator[Routed]:
     sizes = [word for name, value in SIZES.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     flags = ("--engine", "accounting", "--router-dir", str(folder / "router"), "--worker-id", "w1")
     command = ("-m", "agentcache", "serve", "--port", "0", "--heartbeat-s", "0.2", *flags, *sizes)
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=PIPE, stderr=PIPE, limit=LOG_BYTES
+    )
     world = Routed(home, store, process, httpx2.AsyncClient(timeout=PATIENCE_S))
     try:
         world.client.base_url = httpx2.URL(await _listening(process))

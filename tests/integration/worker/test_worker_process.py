@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.processes import LOG_BYTES
 from tests.serving import sse, tiny_settings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]  # each starts a process that imports torch
@@ -53,7 +54,9 @@ async def _started(checkpoint: Path, *more: str) -> Process:
     names = ("model", "threads", "page_tokens", "grid_tokens", "full_slots", "swa_slots", "mamba_slots")
     flags = [word for name in names for word in (f"--{name.replace('_', '-')}", str(settings[name]))]
     command = ("-m", "agentcache", "serve", "--port", "0", *flags, *more)
-    return await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, stderr=PIPE)
+    return await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=PIPE, stderr=PIPE, limit=LOG_BYTES
+    )
 
 
 async def _until_listening(process: Process) -> str:
