@@ -21,6 +21,8 @@ from tests.routing import DONE, Call, Upstream, begin_stream, plain_answer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 COUNTED = 'agentcache_router_requests_total{route="/v1/completions",status="200"} 12.0'
+LATE = "none"
+"""The state of a session of which the store did not say one in half a second: it is asked again."""
 ACCOUNTING = ("serve", "--port", "0", "--engine", "accounting")
 
 
@@ -176,33 +178,37 @@ async def test_workers_join_a_router_and_sessions_live_through_it(tmp_path: Path
     ):
         await _until_workers(http, 2)
         said: list[Any] = [{"role": "user", "content": "the parser gets bytes where it wants text; " * 40}]
-        workers, cached = set(), []
-        for _ in range(3):
+        workers, cached = list[str](), list[int]()
+        while len(workers) < 3:
             raw = await client.chat.completions.with_raw_response.create(
                 model="any", messages=said, max_tokens=4, extra_headers={"x-agentcache-session": "agent"}
             )
             answer = raw.parse()
-            workers.add(raw.headers[wire.WORKER])
-            assert raw.headers[wire.STATE] == "open"
+            assert raw.headers[wire.STATE] in ("open", LATE)
+            workers += [raw.headers[wire.WORKER]] * (raw.headers[wire.STATE] == "open")
             details = answer.usage.prompt_tokens_details if answer.usage else None
             cached.append((details.cached_tokens if details else None) or 0)
             said += [
                 {"role": "assistant", "content": answer.choices[0].message.content or ""},
                 {"role": "user", "content": "go on"},
             ]
-        assert len(workers) == 1
-        assert cached[0] == 0 < cached[1]
+        assert len(set(workers)) == 1
+        assert cached[0] == 0 < cached[-1]
         direct = await http.post(f"{one.url}/v1/completions", json={"prompt": "hi"})
         assert direct.status_code == 401
         closed = (await http.delete("/v1/sessions/agent")).json()
         assert closed["state"] == "closed"
-        late = await http.post(
-            "/v1/completions",
-            json={"prompt": "hi", "max_tokens": 2},
-            headers={"x-agentcache-session": "agent"},
-        )
-        assert (late.status_code, late.headers[wire.STATE]) == (200, "closed")
-        victim = one if workers == {one.url.removeprefix("http://")} else two
+        state = LATE
+        while state == LATE:
+            late = await http.post(
+                "/v1/completions",
+                json={"prompt": "hi", "max_tokens": 2},
+                headers={"x-agentcache-session": "agent"},
+            )
+            assert late.status_code == 200
+            state = late.headers[wire.STATE]
+        assert state == "closed"
+        victim = one if workers[0] == one.url.removeprefix("http://") else two
         victim.process.kill()
         again = await http.post(
             "/v1/completions",
