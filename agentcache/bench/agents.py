@@ -51,7 +51,7 @@ from agentcache.replay.trace import Session
 SYNTHETIC = {"swe-agent": 30, "claude-code": 16}
 """The traces that are replayed without options, and how many sessions of each."""
 SYNTHETIC_SEED, SYNTHETIC_LIVE = 1, 12.0
-SPEED = 100.0
+SPEED = 1000.0
 """How much faster the worker is than the lab's usual. It computes one prompt after the other, and who finds no room
 waits; so fast, that seldom counts, and hits depend on what was evicted."""
 

@@ -68,7 +68,7 @@ def test_it_replays_what_it_makes_up(capsys: pytest.CaptureFixture[str]) -> None
         "seeds": 1,
         "rooms": [2.0],
         "live": 2.0,
-        "speed": 100.0,
+        "speed": 1000.0,
         "arms": ["lru", "ert"],
     }
     arms = ["lru", "ert", "lru in the lab", "ert in the lab", "ert in the lab, exact hints", "clairvoyant"]
