@@ -52,8 +52,8 @@ SYNTHETIC = {"swe-agent": 30, "claude-code": 16}
 """The traces that are replayed without options, and how many sessions of each."""
 SYNTHETIC_SEED, SYNTHETIC_LIVE = 1, 12.0
 SPEED = 1000.0
-"""How much faster the worker is than the lab's usual. It computes one prompt after the other, and who finds no room
-waits; so fast, that seldom counts, and hits depend on what was evicted."""
+"""How much faster the worker is than the lab's usual. It computes one prompt after the other, who finds no room waits,
+and a page of an answer takes a step; so fast, that seldom counts, and hits depend on what was evicted."""
 
 YOUNG_OBJECTS = 10_000
 """Objects between two small collections, as a router has it."""
