@@ -279,10 +279,11 @@ def stored(*numbers: int) -> BlockStored:
 
 
 async def subscribed(told: Station, feeds: Feeds) -> None:
-    """Until the live stream reaches the feed: only then can something be lost on it."""
+    """Until the live stream reaches the feed, which knows all that was told: what is lost from now on is lost on it."""
     while not feeds.states()["a"].messages:
         await told.tell(stored(0))
         await asyncio.sleep(0)
+    await until(lambda: feeds.index.next_seq("a") == len(told.told))
 
 
 @pytest.mark.asyncio
@@ -290,7 +291,6 @@ async def test_what_is_lost_is_asked_for_from_where_it_is_missing() -> None:
     async with station() as told, listening(PATIENT) as (feeds, index):
         await feeds.sync([told.card()])
         await subscribed(told, feeds)
-        await until(lambda: index.synced("a") and index.next_seq("a") == len(told.told))
         missing, gaps = len(told.told), feeds.states()["a"].gaps
         await told.tell(stored(1, 2), lost=True)
         await told.tell(stored(3))
