@@ -14,7 +14,8 @@ from rich.live import Live
 
 from agentcache.errors import CacheError, Kind
 from agentcache.top.fetching import Fetch, checked_url, fetching
-from agentcache.top.looking import Look, look
+from agentcache.top.lately import Lately
+from agentcache.top.looking import Counts, Look, look
 from agentcache.top.showing import look_json, screen
 
 PLAIN_WIDTH: Final = 160
@@ -63,25 +64,29 @@ def show(world: World, url: str, way: Way) -> int:
     looks = _looks(world, url, way)
     console = world.console
     if way.json:
-        for now, before in looks:
-            print(json.dumps(look_json(now, before)), flush=True)
+        for now, came in looks:
+            print(json.dumps(look_json(now, came)), flush=True)
     elif way.once or not console.is_terminal:
-        for now, before in looks:
-            console.print(screen(now, before, sys.maxsize))
+        for now, came in looks:
+            console.print(screen(now, came, sys.maxsize))
     else:
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            for now, before in looks:
-                live.update(screen(now, before, console.height), refresh=True)
+            for now, came in looks:
+                live.update(screen(now, came, console.height), refresh=True)
     return 0
 
 
-def _looks(world: World, url: str, way: Way) -> Iterator[tuple[Look, Look | None]]:
-    """Look after look, each with the one before. One that nobody answers is an error at first, and later a note."""
+def _looks(world: World, url: str, way: Way) -> Iterator[tuple[Look, Counts | None]]:
+    """Look after look, each with what came since the one before.
+
+    One that nobody answers is an error at first, and later a note.
+    """
+    lately = Lately()
     last = look(world.fetch, url, world.now_s())
+    lately.add(last)
     yield last, None
     while not way.once:
         world.sleep(way.interval_s)
-        before = last
         try:
             last = look(world.fetch, url, world.now_s())
         except CacheError as error:
@@ -91,7 +96,7 @@ def _looks(world: World, url: str, way: Way) -> Iterator[tuple[Look, Look | None
             said = f"nobody answers at {url} since {away_s:.0f} s: this is how it was before"
             yield replace(last, notes=(said,)), None
         else:
-            yield last, before
+            yield last, lately.add(last)
 
 
 def _key(file: Path | None) -> str:

@@ -10,7 +10,7 @@ from prometheus_client.samples import Sample
 from agentcache.errors import CacheError, Kind
 from agentcache.top.fetching import Fetch, Said
 
-WORKER, ROUTER = "worker", "router"
+WORKER, WORKERS, ROUTER = "worker", "workers", "router"
 MOST_SESSIONS: Final = 1000
 """Of one look: what a router lists at most in one answer."""
 TIERS: Final = ("device", "host", "external")
@@ -43,13 +43,6 @@ class Counts:
     def total(self) -> float:
         return sum(self.cached.values())
 
-    def since(self, before: "Counts") -> "Counts":
-        """What came since an earlier look; all of it where the server has started anew."""
-        if before.prompt > self.prompt:
-            return self
-        cached = {tier: count - before.cached.get(tier, 0.0) for tier, count in self.cached.items()}
-        return Counts(self.prompt - before.prompt, cached)
-
     def rate(self, tier: str = "") -> float | None:
         """The hit rate, of one tier or of all; None without prompts."""
         cached = self.cached.get(tier, 0.0) if tier else self.total
@@ -63,7 +56,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker; `reached` False: its numbers are not known, only what its router says of it. `role`: "" is not said."""
+    """A worker; `reached` False: its numbers are not known, only what its router says of it. `role`: "" is not said.
+
+    `open_sessions` None: not known.
+    """
 
     id: str
     state: str = "alive"
@@ -71,26 +67,47 @@ class WorkerSeen:
     reached: bool = True
     running: int = 0
     waiting: int = 0
-    open_sessions: int = 0
+    open_sessions: int | None = None
     counts: Counts = field(default_factory=Counts)
     pools: tuple[Pool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A server at one moment. `sessions` as the API says them, at most `MOST_SESSIONS`; None: it does not show them.
+    """A server at one moment; `notes` say what could not be had. None: it is not shown to who asks.
 
-    `counts` are a router's own, which has no tiers, or its workers' together; `notes` say what could not be had.
+    `own` is what a router itself counts, without tiers. `sessions` as the API says them, at most `MOST_SESSIONS`.
+    `open_sessions` are those of who is shown `sessions`, else of the workers that are reached.
     """
 
     url: str
     kind: str
     at_s: float
-    counts: Counts
-    open_sessions: int
+    own: Counts
+    open_sessions: int | None
     sessions: tuple[Mapping[str, Any], ...] | None
-    workers: tuple[WorkerSeen, ...]
+    workers: tuple[WorkerSeen, ...] | None
     notes: tuple[str, ...] = ()
+
+    @property
+    def counted_by(self) -> str:
+        """Who counted `counts`: a worker, a router's workers together, or where none is reached the router."""
+        if self.kind == WORKER:
+            return WORKER
+        return WORKERS if _reached(self.workers) else ROUTER
+
+    @property
+    def counts(self) -> Counts:
+        reached = _reached(self.workers)
+        return sum((worker.counts for worker in reached), Counts()) if reached else self.own
+
+    @property
+    def running(self) -> int | None:
+        return None if self.workers is None else sum(worker.running for worker in self.workers)
+
+    @property
+    def waiting(self) -> int | None:
+        return None if self.workers is None else sum(worker.waiting for worker in self.workers)
 
 
 def look(fetch: Fetch, url: str, at_s: float) -> Look:
@@ -112,29 +129,37 @@ def look(fetch: Fetch, url: str, at_s: float) -> Look:
 def _at_worker(fetch: Fetch, url: str, at_s: float, metrics: "_Metrics") -> Look:
     worker = _worker_seen(metrics, WorkerSeen(url.partition("://")[2]))
     sessions, _, notes = _sessions(fetch(url, "/v1/sessions"))
-    return Look(url, WORKER, at_s, worker.counts, worker.open_sessions, sessions, (worker,), notes)
+    return Look(url, WORKER, at_s, Counts(), worker.open_sessions, sessions, (worker,), notes)
 
 
 def _at_router(fetch: Fetch, url: str, at_s: float, metrics: "_Metrics") -> Look:
     sessions, open_sessions, notes = _sessions(fetch(url, f"/v1/sessions?limit={MOST_SESSIONS}"))
-    listed = fetch(url, "/v1/workers")
-    if listed.status != 200:
-        notes = (*notes, _refused("workers", listed))
-    workers = tuple(_seen_by_router(fetch, one) for one in _objects(listed.fields, "data"))
+    workers, unlisted = _workers(fetch, fetch(url, "/v1/workers"))
     own = Counts(
         metrics.value("agentcache_router_prompt_tokens_total"),
         {"": metrics.value("agentcache_router_reused_tokens_total")},
     )
-    together = sum((worker.counts for worker in workers), Counts())
-    counts = together if any(worker.reached for worker in workers) else own
-    known = open_sessions if sessions is not None else sum(worker.open_sessions for worker in workers)
-    return Look(url, ROUTER, at_s, counts, known, sessions, workers, notes)
+    reached = _reached(workers)
+    if sessions is None and reached:
+        open_sessions = sum(worker.open_sessions or 0 for worker in reached)
+    return Look(url, ROUTER, at_s, own, open_sessions, sessions, workers, notes + unlisted)
 
 
-def _sessions(said: Said) -> tuple[tuple[Mapping[str, Any], ...] | None, int, tuple[str, ...]]:
+def _workers(fetch: Fetch, said: Said) -> tuple[tuple[WorkerSeen, ...] | None, tuple[str, ...]]:
+    """The workers of a router, and what to say if they are not shown."""
+    if said.status != 200:
+        return None, (_refused("workers", said),)
+    return tuple(_seen_by_router(fetch, one) for one in _objects(said.fields, "data")), ()
+
+
+def _reached(workers: tuple[WorkerSeen, ...] | None) -> tuple[WorkerSeen, ...]:
+    return tuple(worker for worker in workers or () if worker.reached)
+
+
+def _sessions(said: Said) -> tuple[tuple[Mapping[str, Any], ...] | None, int | None, tuple[str, ...]]:
     """The sessions, how many there are, and what to say if they are not shown."""
     if said.status != 200:
-        return None, 0, (_refused("sessions", said),)
+        return None, None, (_refused("sessions", said),)
     found = _objects(said.fields, "data")
     return found[:MOST_SESSIONS], _whole(said.fields.get("open_sessions"), len(found)), ()
 

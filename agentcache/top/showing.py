@@ -7,42 +7,49 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agentcache.top.looking import TIERS, WORKER, Counts, Look, Pool, WorkerSeen
+from agentcache.top.looking import ROUTER, TIERS, WORKER, WORKERS, Counts, Look, Pool, WorkerSeen
 
 _FRAME_LINES: Final = 8
 """Of a screen that are none of sessions, workers or pools."""
 _THOUSAND: Final = 1000
+_STARTS: Final = {WORKER: "the worker's start", WORKERS: "the workers' start", ROUTER: "the router's start"}
 
 
-def screen(now: Look, before: Look | None, lines: int) -> RenderableType:
+def screen(now: Look, came: Counts | None, lines: int) -> RenderableType:
     """A look that fits so many lines; hit rates also of what came since the look before."""
-    parts: list[RenderableType] = [_head(now, before)]
+    workers = now.workers or ()
+    at_router = now.kind != WORKER
+    parts: list[RenderableType] = [_head(now, came)]
     parts += [Text(note, style="yellow") for note in now.notes]
-    if now.kind != WORKER:
-        parts.append(_workers(now.workers))
-    pools = [(worker, pool) for worker in now.workers for pool in worker.pools]
+    if at_router and workers:
+        parts.append(_workers(workers))
+    pools = [(worker, pool) for worker in workers for pool in worker.pools]
     room = max(3, lines - _FRAME_LINES - len(now.notes))
     if pools:
-        parts.append(_pools(pools[: max(3, room // 2)], now.kind != WORKER))
-    used = min(len(pools), max(3, room // 2)) + (len(now.workers) if now.kind != WORKER else 0)
+        parts.append(_pools(pools[: max(3, room // 2)], at_router))
+    used = min(len(pools), max(3, room // 2)) + (len(workers) if at_router else 0)
     if now.sessions is not None:
         parts.append(_sessions(now, max(3, room - used)))
     return Group(*parts)
 
 
-def look_json(now: Look, before: Look | None) -> dict[str, Any]:
-    """The same, whole. Shares from 0 to 1, `null` where nothing was asked."""
+def look_json(now: Look, came: Counts | None) -> dict[str, Any]:
+    """The same, whole. Shares from 0 to 1, `null` where nothing was asked; `null`, too, for what is not shown.
+
+    `counted_by` (`router`, `workers` or `worker`) counted hit rates and tokens.
+    """
     return {
         "url": now.url,
         "kind": now.kind,
         "at_s": now.at_s,
+        "counted_by": now.counted_by,
         "hit_rate": _rates(now.counts),
-        "hit_rate_lately": _rates(now.counts.since(before.counts)) if before else None,
+        "hit_rate_lately": _rates(came) if came else None,
         "prompt_tokens": int(now.counts.prompt),
         "cached_tokens": {tier or "all": int(count) for tier, count in now.counts.cached.items()},
         "open_sessions": now.open_sessions,
-        "sessions": None if now.sessions is None else list(now.sessions),
-        "workers": [_worker_json(worker) for worker in now.workers],
+        "sessions": now.sessions,
+        "workers": now.workers and [_worker_json(worker) for worker in now.workers],
         "notes": list(now.notes),
     }
 
@@ -66,15 +73,19 @@ def _rates(counts: Counts) -> dict[str, float | None]:
     return {"all": counts.rate(), **tiers}
 
 
-def _head(now: Look, before: Look | None) -> Text:
-    running = sum(worker.running for worker in now.workers)
-    waiting = sum(worker.waiting for worker in now.workers)
+def _head(now: Look, came: Counts | None) -> Text:
     said = Text.assemble((f"{now.kind} ", "bold"), now.url)
-    said.append(f"   {now.open_sessions} open sessions, {running} running, {waiting} waiting\n")
-    said.append(f"hit rate since the start {_spelled(now.counts)}")
-    if before:
-        said.append(f"   lately {_spelled(now.counts.since(before.counts))}")
+    where = " at workers" if now.sessions is None and now.counted_by == WORKERS else ""
+    said.append(f"   {_known(now.open_sessions)} open sessions{where}")
+    said.append(f", {_known(now.running)} running, {_known(now.waiting)} waiting\n")
+    said.append(f"hit rate since {_STARTS[now.counted_by]} {_spelled(now.counts)}")
+    if came:
+        said.append(f"   lately {_spelled(came)}")
     return said
+
+
+def _known(number: int | None) -> str:
+    return "–" if number is None else str(number)
 
 
 def _spelled(counts: Counts) -> str:
@@ -91,9 +102,9 @@ def _workers(workers: Iterable[WorkerSeen]) -> Table:
     for worker in workers:
         rate = worker.counts.rate()
         hits = ("–" if rate is None else f"{rate:.1%}") if worker.reached else "not reached"
-        counted = (worker.open_sessions, worker.running, worker.waiting)
+        counted = map(_known, (worker.open_sessions, worker.running, worker.waiting))
         state = f"{worker.state}, {worker.role}" if worker.role not in ("", "both") else worker.state
-        _row(table, worker.id, state, *map(str, counted), hits)
+        _row(table, worker.id, state, *counted, hits)
     return table
 
 
@@ -120,7 +131,7 @@ def _sessions(now: Look, lines: int) -> Table:
         )
         lease = _duration(max(0.0, ttl_s - idle_s))
         _row(table, name, _doing(session), _duration(idle_s), lease, str(session.get("parent") or ""), *where)
-    left = max(now.open_sessions, len(ordered)) - min(lines, len(ordered))
+    left = max(now.open_sessions or 0, len(ordered)) - min(lines, len(ordered))
     if left > 0:
         _row(table, f"… and {left} more")
     return table
@@ -172,8 +183,8 @@ def _count(number: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """`4.2s`, `3m`, `2h`."""
-    if seconds < 60:
+    """`4.2s`, `90s`, `3m`, `2.0h`."""
+    if seconds < 120:
         return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
     return f"{seconds / 60:.0f}m" if seconds < 3600 else f"{seconds / 3600:.1f}h"
 

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import lt
 from typing import Final
 
 from agentcache.types import TierName
@@ -50,7 +51,7 @@ class Rates:
         prompt, cached = self._so_far()
         for worker, now in workers.items():
             before = self._before.get(worker, now)
-            if now.prompt < before.prompt:
+            if now.prompt < before.prompt or any(map(lt, now.cached, before.cached)):
                 before = Counted(0, (0,) * len(TIERS))
             prompt += now.prompt - before.prompt
             cached = tuple(

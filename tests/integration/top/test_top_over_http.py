@@ -24,6 +24,7 @@ from agentcache.worker.context import Worker
 from agentcache.worker.serve import make_worker
 from agentcache.worker.tagged import TagGate
 from tests.accounting import SIZES
+from tests.patience import PATIENCE_S
 from tests.routing import SIGNER, now_ms, routing, serving
 from tests.serving import nothing_left
 
@@ -49,26 +50,25 @@ async def a_worker() -> AsyncIterator[tuple[Worker, str]]:
 async def shown(url: str, key: str = "", as_json: bool = False) -> str:
     """One look, from another thread: it is a client like any other."""
     text = io.StringIO()
-    world = World(fetching(url, key), lambda: 0.0, lambda _: None, Console(file=text, width=160))
+    world = World(fetching(url, key, PATIENCE_S), lambda: 0.0, lambda _: None, Console(file=text, width=160))
     assert await asyncio.to_thread(show, world, url, Way(once=True, json=as_json)) == 0
     return text.getvalue()
 
 
-def the_object(out: str) -> Any:
+def the_objects(out: str) -> list[Any]:
     """What was said as JSON, between the lines that servers log."""
-    (line,) = (line for line in out.splitlines() if line.startswith("{"))
-    return json.loads(line)
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
 async def test_a_worker_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    async with a_worker() as (_, url), httpx2.AsyncClient(base_url=url) as http:
+    async with a_worker() as (_, url), httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as http:
         for _ in range(2):
             await http.post(CHAT, json=BODY, headers={"x-agentcache-session": "parser"})
         await http.post("/v1/sessions/parser/pause", json={"tool": "pytest"})
         text = await shown(url)
         await shown(url, as_json=True)
-    told = the_object(capsys.readouterr().out)
-    assert told["kind"] == "worker"
+    (told,) = the_objects(capsys.readouterr().out)
+    assert (told["kind"], told["counted_by"]) == ("worker", "worker")
     assert 0.4 < told["hit_rate"]["device"] == told["hit_rate"]["all"] < 0.5
     (session,) = told["sessions"]
     assert (session["session_id"], session["markers"]) == ("parser", 1)
@@ -91,11 +91,20 @@ async def test_a_router_and_the_worker_behind_it(capsys: pytest.CaptureFixture[s
             await routed.settled()
             nobody = await shown(routed.url)
             tenant = await shown(routed.url, "key-of-acme")
+            await shown(routed.url, as_json=True)
             await shown(routed.url, "key-of-the-operator", as_json=True)
+            operator = await shown(routed.url, "key-of-the-operator")
             bare = await shown(guarded)
-    told = the_object(capsys.readouterr().out)
+    hidden, told = the_objects(capsys.readouterr().out)
     assert nobody.count("--key-file") == 2
-    assert "1 open sessions" in tenant
+    assert "– open sessions, – running, – waiting" in nobody
+    assert (hidden["open_sessions"], hidden["sessions"], hidden["workers"]) == (None, None, None)
+    assert (hidden["counted_by"], told["counted_by"]) == ("router", "workers")
+    assert hidden["hit_rate"]["all"] > 0.4
+    assert "1 open sessions, – running" in tenant
+    assert "since the router's start" in tenant
+    assert "1 open sessions at workers, 0 running" in operator
+    assert "since the workers' start" in operator
     assert "w1" in tenant, "where the session is"
     assert told["sessions"] is None
     (seen,) = told["workers"]

@@ -16,7 +16,7 @@ from rich.console import Console
 from agentcache.errors import CacheError, Kind
 from agentcache.top.command import Way, World, show, top
 from agentcache.top.fetching import Fetch, Said, checked_url, fetching
-from agentcache.top.looking import Counts, Look, look
+from agentcache.top.looking import Look, look
 from agentcache.top.showing import look_json
 
 URL, OTHER = "http://router:8000", "http://worker:8100"
@@ -126,7 +126,7 @@ def test_a_worker_is_seen_with_sessions_pools_and_hits_by_tier() -> None:
         0.7,
         0.2,
     )
-    (worker,) = now.workers
+    (worker,) = now.workers or ()
     (pool,) = worker.pools
     assert (pool.share("used"), pool.share("referenced"), worker.running) == (0.75, 0.1, 1)
 
@@ -134,7 +134,7 @@ def test_a_worker_is_seen_with_sessions_pools_and_hits_by_tier() -> None:
 def test_a_router_is_seen_with_its_workers_own_numbers() -> None:
     now = seen(a_router(other_metrics=WORKER_METRICS))
     assert (now.kind, now.open_sessions, now.counts.rate()) == ("router", 7, 0.7)
-    assert [(worker.id, worker.reached, worker.running) for worker in now.workers] == [("w1", True, 1)]
+    assert [(worker.id, worker.reached, worker.running) for worker in now.workers or ()] == [("w1", True, 1)]
 
 
 @pytest.mark.parametrize("role", ["prefill", "both", ""])
@@ -147,33 +147,55 @@ def test_a_worker_that_does_half_of_it_is_shown_with_its_role(role: str) -> None
 
 @pytest.mark.parametrize("away", [500, "not metrics {{{", CacheError(Kind.UNREACHABLE, "nobody")])
 def test_a_worker_that_cannot_be_reached_is_shown_as_its_router_says(away: Any) -> None:
-    now = seen(a_router(other_metrics=away))
-    assert [(worker.id, worker.reached, worker.running) for worker in now.workers] == [("w1", False, 3)]
+    fetch = a_router(other_metrics=away)
+    now = seen(fetch)
+    (worker,) = look_json(now, None)["workers"]
+    assert (worker["reached"], worker["running"], worker["open_sessions"]) == (False, 3, None)
     assert now.counts.rate() == 0.2, "the router's own count"
-    assert "not reached" in drawn(a_router(other_metrics=away))
+    (row,) = (line for line in drawn(fetch).splitlines() if line.startswith("w1 "))
+    assert row.split() == ["w1", "alive", "–", "3", "0", "not", "reached"]
 
 
 def test_what_needs_a_key_is_said_and_the_rest_is_shown() -> None:
-    now = seen(a_router(v1_sessions=401, v1_workers=401))
-    assert (now.sessions, now.workers) == (None, ())
-    assert [note.partition(":")[0] for note in now.notes] == ["sessions", "workers"]
-    assert "--key-file" in drawn(a_router(v1_sessions=401))
+    fetch = a_router(v1_sessions=401, v1_workers=401)
+    told = look_json(seen(fetch), None)
+    assert [note.partition(":")[0] for note in told["notes"]] == ["sessions", "workers"]
+    assert (told["sessions"], told["open_sessions"], told["workers"]) == (None, None, None)
+    assert told["hit_rate"] == {"all": 0.2}
+    text = drawn(fetch)
+    assert "– open sessions, – running, – waiting\n" in text
+    assert text.count("--key-file") == 2
 
 
-def test_rates_between_two_looks_are_of_what_came_meanwhile() -> None:
-    before, now = Counts(100, {"device": 10}), Counts(300, {"device": 110, "host": 50})
-    assert now.since(before).rate() == 0.75
-    assert now.since(before).rate("device") == 0.5
-    assert before.since(now) == before, "the server has started anew"
-    assert before.since(before).rate() is None
+def test_how_many_sessions_are_open_is_said_by_the_workers_where_the_router_does_not() -> None:
+    fetch = a_router(v1_sessions=401, other_metrics=WORKER_METRICS)
+    told = look_json(seen(fetch), None)
+    assert (told["sessions"], told["open_sessions"]) == (None, 2)
+    assert "2 open sessions at workers, 1 running" in drawn(fetch)
+    tenants = a_router(v1_workers=401)
+    assert (look_json(seen(tenants), None)["open_sessions"], seen(tenants).workers) == (7, None)
+    assert "7 open sessions, – running" in drawn(tenants)
+
+
+@pytest.mark.parametrize(
+    ("fetch", "by", "words"),
+    [
+        (a_worker(), "worker", "since the worker's start 70.0%"),
+        (a_router(other_metrics=WORKER_METRICS), "workers", "since the workers' start 70.0%"),
+        (a_router(), "router", "since the router's start 20.0%"),
+        (a_router(v1_workers=401), "router", "since the router's start 20.0%"),
+    ],
+)
+def test_whose_hit_rate_it_is_is_said(fetch: Fetch, by: str, words: str) -> None:
+    assert look_json(seen(fetch), None)["counted_by"] == by
+    assert words in drawn(fetch)
 
 
 def test_a_screen_has_all_of_it_and_fits() -> None:
     text = drawn(a_worker())
     for word in ("worker http://router:8000", "2 open sessions", "70.0%", "device 50.0%", "75%", "12.3k"):
         assert word in text, word
-    assert "waits for pytest, 90s" not in text
-    assert "waits for pytest, 2m" in text
+    assert "waits for pytest, 90s" in text
     assert text.index("fix-the-parser") < text.index("waits")
     many = [{**SESSION, "session_id": f"s{number}"} for number in range(500)]
     crowd = web(metrics=WORKER_METRICS, v1_sessions={"data": many})
@@ -188,6 +210,14 @@ def test_plain_text_has_no_codes_and_a_terminal_is_left_as_it_was() -> None:
     shown = drawn(a_worker(), Way(), looks=2, terminal=True)
     assert shown.count("\x1b[?1049h") == shown.count("\x1b[?1049l") == 1
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l"), "the cursor is back"
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "words"), [(4.25, "4.2s"), (59, "59s"), (119, "119s"), (180, "3m"), (7200, "2.0h")]
+)
+def test_times_are_told_as_exactly_as_they_matter(expected_s: float, words: str) -> None:
+    waits = {**PAUSED, "paused": {"tool": "pytest", "expected_s": expected_s}}
+    assert f"waits for pytest, {words} " in drawn(web(metrics=WORKER_METRICS, v1_sessions={"data": [waits]}))
 
 
 def test_names_move_no_cursor_and_are_no_markup() -> None:
@@ -239,10 +269,11 @@ def test_answers_of_another_shape_are_no_faults(odd: Any) -> None:
 
 
 def test_nobody_there_is_one_clear_error(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-    with pytest.raises(CacheError) as refused:
-        top(url, once=True, as_json=False, interval_s=1, key_file=None)
+    with socket.socket() as held:  # bound, so that nobody else gets the port, and not listening
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(CacheError) as refused:
+            top(url, once=True, as_json=False, interval_s=1, key_file=None)
     assert refused.value.kind is Kind.UNREACHABLE
     assert refused.value.message.startswith(f"nobody answers at {url} (Connection refused)")
     for wrong in ("127.0.0.1:8000", "ftp://x", "http://", "file:///etc/passwd", "http://a b"):

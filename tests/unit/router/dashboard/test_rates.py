@@ -25,6 +25,13 @@ def test_a_worker_that_starts_anew_takes_nothing_away() -> None:
     assert (rates.moments()[-1].prompt, rates.moments()[-1].cached[0]) == (20, 10)
 
 
+def test_a_worker_that_starts_anew_and_is_soon_past_where_it_was_counts_from_0() -> None:
+    rates = Rates()
+    rates.add(0.0, {"a": Counted(100, (50, 0, 0))})
+    rates.add(2.0, {"a": Counted(150, (40, 100, 0))})
+    assert (rates.moments()[-1].prompt, rates.moments()[-1].cached) == (150, (40, 100, 0))
+
+
 def test_a_worker_that_was_silent_is_counted_on_and_a_new_one_from_now() -> None:
     rates = Rates()
     told(rates, 0.0, a=(0, 0))
