@@ -2,7 +2,8 @@
 -- ARGV[3…]  worker, incarnation, highest generation that it has seen, load
 -- returns    {1 if the worker is registered, epoch, since a router swept, ms}
 reach(ARGV[5])
-local known = born(ARGV[3]) == ARGV[4]
+-- what is forgotten goes key by key: one whose card went after it had registered again must do so once more
+local known = born(ARGV[3]) == ARGV[4] and redis.call('HEXISTS', P .. 'card', ARGV[3]) == 1
 if known then
   redis.call('HSET', P .. 'load', ARGV[3], ARGV[6])
   redis.call('ZADD', P .. 'workers', text(now), ARGV[3])

@@ -7,7 +7,7 @@ objects leave first, and in a class those that were not used for longest; under 
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -158,13 +158,24 @@ class Lives:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._turn = threading.Lock()
-        self._last_ms = 0
+        self.last_ms = 0
+
+    @property
+    def now_ms(self) -> int:
+        return self._clock.now_ns() // 1_000_000
 
     def next_ms(self, keep: Keep) -> int:
         with self._turn:
-            now_ms = self._clock.now_ns() // 1_000_000
-            self._last_ms = min(max(self._last_ms + STEP_MS, now_ms), now_ms + AHEAD_MS)
-            return LIFE_MS[keep] + self._last_ms - now_ms
+            now_ms = self.now_ms
+            self.last_ms = min(max(self.last_ms + STEP_MS, now_ms), now_ms + AHEAD_MS)
+            return LIFE_MS[keep] + self.last_ms - now_ms
+
+    def answered(self, last_ms: int, began_ms: int) -> None:
+        """What was named since `began_ms`, `last_ms` last, is with the server. It may have taken it as late as now, and
+        then it lives that much longer; what is used from here on outlives it.
+        """
+        with self._turn:
+            self.last_ms = max(self.last_ms, last_ms + self.now_ms - began_ms)
 
 
 class RedisStore:
@@ -200,8 +211,8 @@ class RedisStore:
         found: list[bytes | None] = []
         for at in range(0, len(names), READ_OBJECTS):
             some = names[at : at + READ_OBJECTS]
-            use = [("PEXPIRE", name, self._lives.next_ms(Keep.LOOSE), "GT") for name in some]
-            found += self._ask([*use, ("MGET", *some)])[-1]
+            use = (("PEXPIRE", name, self._lives.next_ms(Keep.LOOSE), "GT") for name in some)
+            found += self._use(use, ("MGET", *some))[-1]
         return found
 
     def put(self, objects: Sequence[tuple[str, bytes]], keep: Keep) -> list[bool]:
@@ -216,7 +227,7 @@ class RedisStore:
         """
         keeps = [keep] * len(names) if keep else self._classes(names)
         ours = ((name, kept) for name, kept in zip(names, keeps, strict=True) if kept)
-        self._ask([("PEXPIRE", name, self._lives.next_ms(kept)) for name, kept in ours])
+        self._use(("PEXPIRE", name, self._lives.next_ms(kept)) for name, kept in ours)
 
     def remove(self, names: Sequence[str]) -> None:
         self._ask([("UNLINK", name) for name in names])
@@ -239,8 +250,17 @@ class RedisStore:
         return [keep if life_ms > 0 else None for keep, life_ms in zip(classes, lives_ms, strict=True)]
 
     def _put(self, objects: Objects, keep: Keep) -> list[bool]:
-        sets = [("SET", name, data, "NX", "PX", self._lives.next_ms(keep)) for name, data in objects]
-        return [not isinstance(answer, OutOfMemoryError) for answer in self._ask(sets)]
+        sets = (("SET", name, data, "NX", "PX", self._lives.next_ms(keep)) for name, data in objects)
+        return [not isinstance(answer, OutOfMemoryError) for answer in self._use(sets)]
+
+    def _use(self, commands: Iterable[Command], *then: Command) -> list[Any]:
+        """As `_ask`, of commands that name times to live, which they must not do before they are asked for here."""
+        began_ms = self._lives.now_ms
+        named = [*commands, *then]
+        last_ms = self._lives.last_ms
+        answers = self._ask(named)
+        self._lives.answered(last_ms, began_ms)
+        return answers
 
     def _ask(self, commands: Sequence[Command]) -> list[Any]:
         """The answers, in order; of what was refused, only for want of memory.

@@ -13,7 +13,8 @@ from agentcache.embedded import EmbeddedServer, ServerOptions, open_embedded
 from agentcache.errors import CacheError, Kind
 from agentcache.store.api import Opening
 from agentcache.store.redis import RedisStore
-from tests.sessionstores import CLOCK, A, Servers
+from agentcache.wire import WorkerLoad
+from tests.sessionstores import CLOCK, A, Servers, card
 from tests.unit.store.test_connect import client, fresh, stored
 
 pytestmark = pytest.mark.asyncio
@@ -66,6 +67,18 @@ async def test_data_that_was_flushed_is_lost(servers: Servers) -> None:
         with client(servers.url("valkey")) as line:
             line.flushall()
         assert await said(store) == [LOST]
+
+
+async def test_a_worker_whose_card_alone_was_forgotten_has_to_register(servers: Servers) -> None:
+    """Forgetting goes key by key, and workers register meanwhile."""
+    async with fresh(servers) as store:
+        await store.register(card("w1"))
+        assert (await store.heartbeat("w1", card("w1").incarnation, 0, WorkerLoad())).known
+        with client(servers.url("valkey")) as line:
+            assert line.hdel("ac:{0}:card", "w1") == 1
+        assert not (await store.heartbeat("w1", card("w1").incarnation, 0, WorkerLoad())).known
+        await store.register(card("w1"))
+        assert [entry.card for entry in await store.workers()] == [card("w1")]
 
 
 async def test_a_server_is_looked_at_when_it_starts_and_not_each_time(servers: Servers) -> None:
