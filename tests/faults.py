@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import pytest
+
 from agentcache.clock import Clock
-from agentcache.engine.api import GenerateRequest
+from agentcache.engine.api import Event, GenerateRequest
 from agentcache.engine.engine import Engine
 from agentcache.tiers.stores.api import BlobStore
 from tests.engines import at_rest, small_engine
@@ -55,6 +57,18 @@ def engine_over(
         nothing_left(engine)
     finally:
         engine.close()
+
+
+def between_steps(engine: Engine, action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something happens before each step, and nobody rests."""
+    step = engine.step
+
+    def stepped() -> list[Event]:
+        action()
+        return step()
+
+    monkeypatch.setattr(engine, "step", stepped)
+    monkeypatch.setattr(engine, "rest", lambda: None)
 
 
 def nothing_left(engine: Engine) -> None:

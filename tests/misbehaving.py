@@ -1,5 +1,9 @@
 """What upstreams do to a router in tests of its faults."""
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tests.patience import computed_until, pass_time
 from tests.routing import EVENT, Call, begin_stream
 
@@ -42,6 +46,14 @@ async def full(call: Call) -> None:
 
 async def leaving(call: Call) -> None:
     await call.whole(503, b'{"error": {"code": "shutting_down"}}', {"retry-after": "5"})
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """A URL where nobody listens: its port is given to nobody else meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield "http://{}:{}".format(*held.getsockname())
 
 
 async def gone_within(call: Call) -> float:

@@ -91,7 +91,7 @@ async def own_worker(checkpoint: Path, **changes: Any) -> AsyncIterator[Worker]:
     worker = started_worker(checkpoint, **changes)
     try:
         yield worker
-        await worker.thread.call(nothing_left)
+        await leaves_nothing(worker)
     finally:
         await worker.thread.stop(0)
         worker.events.close()
@@ -105,6 +105,21 @@ def nothing_left(engine: Engine) -> None:
     assert stats.active_turns == 0
     assert all(use.leased == use.in_flight == use.protected == 0 for use in stats.pools), stats.pools
     assert all(view.queued == view.running == 0 for view in engine.cache.sessions())
+
+
+async def leaves_nothing(worker: Worker) -> None:
+    """`nothing_left`, once the copies have ended that turns leave on their way to another tier."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await worker.thread.call(_nothing_left_unless_copying):
+            await asyncio.sleep(0)
+
+
+def _nothing_left_unless_copying(engine: Engine) -> bool:
+    """False: it is copying, and was not looked at."""
+    if engine.cache.stats().jobs_in_flight:
+        return False
+    nothing_left(engine)
+    return True
 
 
 def empty(engine: Engine) -> None:

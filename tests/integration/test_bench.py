@@ -24,6 +24,8 @@ from tests.chosen import CORE
 from tests.engines import GRID, PATIENT, small_engine
 from tests.zoo import ZOO
 
+pytestmark = pytest.mark.timeout(300)  # hundreds of turns on a real engine
+
 
 def test_first_token_warm_restores_what_cold_computes() -> None:
     engine = small_engine()

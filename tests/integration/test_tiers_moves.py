@@ -5,7 +5,7 @@ What is answered is what is answered without tiers; what is reused is never more
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -19,7 +19,16 @@ from agentcache.tiers.lanes import Lane, Step
 from agentcache.tiers.stores.faulty import Call, FaultyStore, Moment
 from agentcache.tiers.stores.memory import MemoryStore
 from tests.engines import ask, at_rest, of, prompt_of, said, tag
-from tests.faults import SMALL_HOST, MovableClock, engine_over, fresh, golden, only_hits_were_lost, play
+from tests.faults import (
+    SMALL_HOST,
+    MovableClock,
+    between_steps,
+    engine_over,
+    fresh,
+    golden,
+    only_hits_were_lost,
+    play,
+)
 from tests.golden import serve, steps, totals
 from tests.lanes import ManualCopy, ManualLane
 
@@ -37,18 +46,6 @@ def engine_on(lane: Lane, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> It
     monkeypatch.setattr("agentcache.engine.tiers._lane", lambda _settings, _bell: lane)
     with engine_over(host_mib=HOST_MIB, **changes) as engine:
         yield engine
-
-
-def between_steps(engine: Engine, action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something happens before each step, and nobody rests."""
-    step = engine.step
-
-    def stepped() -> list[Event]:
-        action()
-        return step()
-
-    monkeypatch.setattr(engine, "step", stepped)
-    monkeypatch.setattr(engine, "rest", lambda: None)
 
 
 # copies
@@ -217,11 +214,11 @@ def test_a_request_that_prefetches_may_leave_after_any_step(after: int, host_mib
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("call", [Call.EXISTS, Call.GET])
 def test_a_request_may_leave_while_the_store_is_in_a_call_for_it(
-    call: Call, moment: Moment, host_mib: float | None
+    call: Call, moment: Moment, host_mib: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R058, R106. The call comes back when others have its slots, and touches nothing."""
     store, clock = FaultyStore(MemoryStore(64 * MIB), random.Random(1)), MovableClock()
-    with engine_over(store, clock, host_mib=host_mib, l3_deadline_s=1.0) as engine:
+    with engine_over(store, clock, host_mib=host_mib) as engine:
         fill(engine)
         engine.cache.flush()
         clock.forward(10)  # what is known of the store is not believed any more
@@ -232,7 +229,9 @@ def test_a_request_may_leave_while_the_store_is_in_a_call_for_it(
             engine.abort("gone")
             assert [event.reason for event in of(Finished, engine.step())] == [FinishReason.ABORT]
             engine.cache.check()
-            assert serve(engine, ask("other", OTHER, 4)).tokens == whole(OTHER)[0]
+            with monkeypatch.context() as hurried:
+                between_steps(engine, lambda: clock.forward(10), hurried)
+                assert serve(engine, ask("other", OTHER, 4)).tokens == whole(OTHER)[0]
         engine.detach()  # waits for the threads
         assert at_rest(engine)
         other = serve(engine, ask("other", OTHER, 4, digest_logits=True))

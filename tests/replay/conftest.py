@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import structlog
 import uvicorn
@@ -52,8 +53,11 @@ class Served:
     server: uvicorn.Server
 
     async def answered(self) -> None:
-        """Wait until it has done with every request, those of clients that have left too."""
-        await until(lambda: not self.server.server_state.tasks)
+        """Wait until it has done with every request of clients that have all left, those that it has not read too."""
+        async with httpx2.AsyncClient(timeout=PATIENCE_S) as last:
+            await last.get(f"{self.url}/health")  # whoever connected before is known by now
+        state = self.server.server_state
+        await until(lambda: not (state.connections or state.tasks))
 
     async def emptied(self) -> None:
         """Forget everything, whatever a test before this one has left."""

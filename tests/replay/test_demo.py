@@ -32,9 +32,9 @@ def options(out: Path, model: Path | str, **changes: Any) -> DemoOptions:
 def has_process(folder: Path) -> bool:
     """True if a process still writes to a log there."""
     held = []
-    for folder in Path("/proc").glob("[0-9]*/fd/1"):
+    for output in Path("/proc").glob("[0-9]*/fd/1"):
         try:
-            held.append(os.readlink(folder))
+            held.append(os.readlink(output))
         except OSError:
             continue
     return any(path.startswith(str(folder)) for path in held)

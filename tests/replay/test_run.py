@@ -39,7 +39,8 @@ async def test_a_trace_that_breaks_midway_closes_the_sessions_begun(trace: Path,
         await client.connect()
         with pytest.raises(CacheError, match="line 3"):
             await play(client, broken(), Limits(max_tokens=2, at_once=3), Mode("broken"), unheard)
-        await served.answered()
+    await served.answered()
+    async with worker_client(served.url, SystemClock()) as client:
         assert (await read_references(Site(client, (client,)))).left == 0
 
 

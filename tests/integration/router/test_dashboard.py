@@ -14,11 +14,12 @@ from agentcache.router.dashboard.routes import DashboardRoutes
 from agentcache.router.dashboard.sight import BRANCHES, FRESH_S
 from agentcache.router.tenants import load_tenants
 from agentcache.store.api import SessionRef
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, pass_time
 from tests.routing import Call, Routed, opened_at, routed_to, routing, serving
 
 pytestmark = pytest.mark.asyncio
 ASKED = 3000
+ASK_S = 20.0
 CACHE = {
     "page_tokens": 16,
     "tiers": {"device": {"FULL": {"slots": {"size": 64, "free": 32, "cached": 32}, "slot_bytes": 1024}}},
@@ -33,10 +34,6 @@ async def shows(call: Call) -> None:
         await call.whole(404, b"{}")
         return
     await call.whole(200, json.dumps(TREE if "tree" in call.target else CACHE).encode())
-
-
-async def is_silent(call: Call) -> None:
-    await call.gone.wait()
 
 
 async def looked(routed: Routed, path: str = "/dashboard", **headers: str) -> str:
@@ -81,10 +78,22 @@ async def test_however_many_look_a_worker_is_asked_once_each_while() -> None:
 
 
 async def test_a_worker_that_never_answers_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sight, "ASK_S", 1.0)
-    async with routed_to(shows, is_silent) as (routed, _):
+    monkeypatch.setattr(sight, "ASK_S", ASK_S)
+    read = asyncio.Event()
+
+    async def is_read(call: Call) -> None:
+        await call.whole(200, json.dumps(CACHE).encode(), {"connection": "close"})
+        await call.gone.wait()
+        read.set()
+
+    async def is_silent(call: Call) -> None:
+        await read.wait()
+        pass_time(ASK_S)
+        await call.gone.wait()
+
+    async with routed_to(is_read, is_silent) as (routed, _):
         text = await looked(routed)
-        assert "gave no answer within 1 s" in text
+        assert "gave no answer within 20 s" in text
         assert ">64 slots<" in text
 
 

@@ -106,7 +106,7 @@ async def test_the_prompt_goes_to_a_prefill_worker_first_and_then_to_its_own() -
 
 
 async def test_both_know_of_a_close_and_of_nothing_between_turns() -> None:
-    async with fleet(stores()) as (routed, _, _):
+    async with fleet(stores(), close_wait_s=30) as (routed, _, _):
         cursors = {name: (await routed.store.mail(name, 0, "", 0)).cursor for name in ("d", "p1")}
         for length in (200, 400, 600):
             await ask(routed, [7] * length)

@@ -25,6 +25,7 @@ from agentcache.worker.link import RouterLink
 from agentcache.worker.link_standing import Pace
 from agentcache.worker.tagged import TagGate
 from tests.integration.test_tiers_shared import Shared
+from tests.patience import pass_time, until
 from tests.routing import SIGNER, Json, Routed, card, now_ms, routing, serving
 from tests.serving import no_references, nothing_left, own_worker, save_tiny_checkpoint
 
@@ -32,6 +33,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 MIB = 1 << 20
 GRID = 32
 LEAST = 64
+PREFILL_S = 20.0
 MIXES = {
     "full": (FULL, FULL, FULL),
     "swa": (WINDOW, WINDOW, FULL),
@@ -213,10 +215,12 @@ async def test_a_prefill_worker_that_dies_midway_costs_time_alone(
 async def test_one_that_is_late_is_left_alone_and_ends_its_work(
     checkpoints: Mapping[str, Path], store: FaultyStore
 ) -> None:
-    async with house(checkpoints["all"], PAIR, store, prefill_timeout_s=0.2) as split:
+    async with house(checkpoints["all"], PAIR, store, prefill_timeout_s=PREFILL_S) as split:
         with store.hold(Call.PUT) as gate:
-            turn = await split.turn(prompts()[0])
-            assert gate.held
+            asking = asyncio.ensure_future(split.turn(prompts()[0]))
+            await until(lambda: gate.held)
+            pass_time(PREFILL_S)
+            turn = await asking
             assert turn.prefill == "none; late"
             assert turn.tokens
         await split.at_rest()

@@ -16,6 +16,7 @@ from tests.misbehaving import (
     gone_within,
     hanging_up,
     leaving,
+    nobody,
     nonsense,
     queued,
 )
@@ -114,11 +115,10 @@ async def test_a_worker_that_gives_no_answer_costs_a_retry_elsewhere(script: Scr
 
 async def test_a_worker_that_is_not_there_is_not_asked_again_until_it_is_heard() -> None:
     async with Upstream(plain_answer).serving() as good, routing() as routed:
-        async with Upstream().serving() as dead:
-            gone = dead.url
-        await routed.register("w1", gone)
         await routed.register("w2", good.url)
-        answers = [await routed.post(x_session_id=f"s{n}") for n in range(8)]
+        with nobody() as gone:
+            await routed.register("w1", gone)
+            answers = [await routed.post(x_session_id=f"s{n}") for n in range(8)]
         assert {answer.headers[wire.WORKER] for answer in answers} == {"w2"}
         assert not routed.router.fleet.view("w1").alive
         lines = (await routed.http.get("/metrics")).text.splitlines()

@@ -131,11 +131,11 @@ def is_late(headers: Mapping[str, str]) -> bool:
     return state == LATE
 
 
-async def answered(url: str) -> httpx2.Response:
+async def answered(url: str, **body: object) -> httpx2.Response:
     """By whichever process takes the connection; one that has not heard of its upstream for a second is asked again."""
     while True:
         async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as http:
-            answer = await http.post("/v1/completions", json={}, headers={"x-session-id": "s"})
+            answer = await http.post("/v1/completions", json=body, headers={"x-session-id": "s"})
         if answer.status_code != 503:
             return answer
 
@@ -242,15 +242,11 @@ async def test_a_worker_brings_its_own_router_and_takes_it_along(tmp_path: Path)
     (number,) = free_ports(1)
     port = str(number)
     words = (*ACCOUNTING, "--with-router", "--router-port", port, "--router-dir", str(tmp_path / "router"))
-    async with (
-        running(*words, listens=3) as started,
-        httpx2.AsyncClient(base_url=started.url, timeout=PATIENCE_S) as http,
-    ):
+    async with running(*words, listens=3) as started:
         assert started.url == f"http://127.0.0.1:{port}"
         assert started.banner.splitlines()[-1] == f"router listening on {started.url}"
-        answer = await http.post(
-            "/v1/completions", json={"prompt": "hi", "max_tokens": 2}, headers={"x-session-id": "s"}
-        )
+        while is_late((answer := await answered(started.url, prompt="hi", max_tokens=2)).headers):
+            pass
         assert (answer.status_code, answer.headers[wire.STATE]) == (200, "open")
         below = children(started.process.pid)
         started.process.send_signal(signal.SIGTERM)

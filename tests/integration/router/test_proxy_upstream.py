@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -16,6 +18,7 @@ from agentcache.router.upstream import (
     Upstreams,
     watched_socket,
 )
+from tests.misbehaving import nobody
 from tests.patience import PATIENCE_S, pass_time
 from tests.routing import Call, Script, Upstream, plain_answer
 
@@ -31,11 +34,12 @@ def says(data: bytes) -> Script:
     return script
 
 
-async def exchanged(script: Script) -> Answer | NoAnswer:
+@asynccontextmanager
+async def exchanged(script: Script) -> AsyncIterator[Answer | NoAnswer]:
     upstreams = Upstreams()
     try:
         async with Upstream(script).serving() as upstream:
-            return await upstreams.send("POST", f"{upstream.url}/v1/completions", [], b"{}")
+            yield await upstreams.send("POST", f"{upstream.url}/v1/completions", [], b"{}")
     finally:
         await upstreams.close()
 
@@ -53,22 +57,21 @@ async def exchanged(script: Script) -> Answer | NoAnswer:
     ],
 )
 async def test_what_is_no_answer_is_a_value_that_says_how_far_it_came(data: bytes, failure: Failure) -> None:
-    answer = await exchanged(says(data))
-    assert isinstance(answer, NoAnswer)
-    assert answer.failure is failure
-    assert answer.said
+    async with exchanged(says(data)) as answer:
+        assert isinstance(answer, NoAnswer)
+        assert answer.failure is failure
+        assert answer.said
 
 
 async def test_nobody_there_is_unsent_and_names_nobody_twice() -> None:
-    async with Upstream().serving() as upstream:
-        url = upstream.url
     upstreams = Upstreams()
     try:
-        for gone in (url, "http://localhost:1", "http://[::1"):
-            answer = await upstreams.send("POST", gone, [], b"{}")
-            assert isinstance(answer, NoAnswer)
-            assert answer.failure in (Failure.UNSENT, Failure.GARBAGE)
-            assert answer.error("w1").kind is Kind.UPSTREAM_FAILED
+        with nobody() as url:
+            for gone in (url, "http://localhost:1", "http://[::1"):
+                answer = await upstreams.send("POST", gone, [], b"{}")
+                assert isinstance(answer, NoAnswer)
+                assert answer.failure in (Failure.UNSENT, Failure.GARBAGE)
+                assert answer.error("w1").kind is Kind.UPSTREAM_FAILED
     finally:
         await upstreams.close()
 
@@ -81,12 +84,12 @@ async def test_nobody_there_is_unsent_and_names_nobody_twice() -> None:
     ],
 )
 async def test_an_answer_that_breaks_off_is_told_as_one(data: bytes) -> None:
-    answer = await exchanged(says(data))
-    assert isinstance(answer, Answer)
-    with pytest.raises(CacheError) as caught:
-        await answer.whole()
-    assert caught.value.kind is Kind.UPSTREAM_FAILED
-    answer.close()
+    async with exchanged(says(data)) as answer:
+        assert isinstance(answer, Answer)
+        with pytest.raises(CacheError) as caught:
+            await answer.whole()
+        assert caught.value.kind is Kind.UPSTREAM_FAILED
+        answer.close()
 
 
 async def test_a_host_that_vanishes_is_noticed_by_its_connection() -> None:

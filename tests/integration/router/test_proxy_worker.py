@@ -31,6 +31,7 @@ S = SessionRef("default", "s")
 OWN = SessionId("s")
 WORDS = "the parser gets bytes where it wants text, and the tests say so; " * 8
 ENDLESS: dict[str, Any] = {"prompt": [5] * 8, "max_tokens": 4000, "ignore_eos": True, "stream": True}
+EAGER = Pace(0.1)
 LIMIT_S = 0.2
 """Of the process: what it was not let run counts for nothing."""
 
@@ -40,14 +41,18 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
 
 
+async def for_ever(_seconds: float) -> None:
+    await asyncio.Event().wait()
+
+
 @asynccontextmanager
-async def house(checkpoint: Path, **changes: Any) -> AsyncIterator[tuple[Routed, Worker]]:
+async def house(checkpoint: Path, pace: Pace = EAGER, **changes: Any) -> AsyncIterator[tuple[Routed, Worker]]:
     """A router with one real worker, linked to the same store."""
     async with own_worker(checkpoint, **changes) as worker, routing(PATIENT) as routed:
         worker.gate = gate = TagGate(SIGNER, "w1", now_ms)
         async with serving(create_app(worker)) as url:
             gate._bearer = SIGNER.bearer("w1", url).encode()  # the port is known only now
-            link = RouterLink(routed.store, card("w1", url), worker.thread, worker.clock, Pace(0.1))
+            link = RouterLink(routed.store, card("w1", url), worker.thread, worker.clock, pace)
             await link.start()
             try:
                 await routed.look()
@@ -120,7 +125,8 @@ async def test_a_session_says_at_the_router_why_its_turns_hit(checkpoint: Path) 
 
 async def test_a_worker_that_has_started_anew_is_asked_again_with_a_tag_of_its_own(checkpoint: Path) -> None:
     """The router learns of the start from the refusal, before it looks at the workers the next time."""
-    async with house(checkpoint) as (routed, worker):
+    silent = Pace(pause=for_ever)  # who was there before is not heard
+    async with house(checkpoint, silent) as (routed, worker):
         worker.gate = TagGate(SIGNER, "w1", now_ms, incarnation="anew")
         (entry,) = await routed.store.workers()
         await routed.store.register(msgspec.structs.replace(entry.card, incarnation="anew"))

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from agentcache.worker.context import Worker
-from tests.serving import at_rest, client_of, empty, nothing_left, save_tiny_checkpoint, started_worker
+from tests.serving import at_rest, client_of, empty, leaves_nothing, save_tiny_checkpoint, started_worker
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ async def worker(shared_worker: Worker) -> AsyncIterator[Worker]:
     await at_rest(shared_worker)
     await shared_worker.thread.call(empty)
     yield shared_worker
-    await shared_worker.thread.call(nothing_left)
+    await leaves_nothing(shared_worker)
     await shared_worker.thread.call(empty)
 
 

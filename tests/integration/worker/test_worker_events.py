@@ -30,10 +30,11 @@ from agentcache.worker.kv_sockets import open_sockets
 from agentcache.worker.kv_telling import Limits
 from agentcache.worker.serve import start_worker
 from tests.integration.worker.test_worker_process import serving
+from tests.integration.worker.test_worker_tiers import settled
 from tests.listening import Index, index_of
 from tests.oracle import residency
 from tests.patience import PATIENCE_S
-from tests.serving import client_of, nothing_left, tiny_settings
+from tests.serving import client_of, leaves_nothing, tiny_settings
 from tests.subscribing import Message, Subscriber, subscribed
 
 pytestmark = pytest.mark.asyncio
@@ -122,7 +123,7 @@ async def watched(
         with subscribed(events.events_url, events.replay_url) as subscriber:
             async with client_of(worker) as client:
                 yield Watched(worker, client, subscriber, reader)
-        await worker.thread.call(nothing_left)
+        await leaves_nothing(worker)
     finally:
         await worker.thread.stop(0)
         events.close()
@@ -154,6 +155,8 @@ async def test_an_index_from_events_equals_the_tree(checkpoint: Path, tiers: dic
             if round_ % 4 == 3:
                 await at.client.delete(f"/v1/sessions/{session}?mode=drop")
                 await at.agrees()
+        await settled(at.client)
+        seen |= (await at.agrees()).keys()
         assert {component for component, _ in seen} >= {FULL, "SWA", "MAMBA"}
         assert ((FULL, TierName.HOST) in seen) == bool(tiers)
 
@@ -214,13 +217,15 @@ def card_of(engine: Engine, events: Publisher) -> WorkerCard:
 async def test_what_was_missed_is_replayed(checkpoint: Path) -> None:
     """Live messages until some are lost; the gap is seen, and a replay from the first one missing closes it."""
     async with watched(checkpoint) as at:
-        await at.turn(prompt_of(0))
+        number = 0
+        while at.subscriber.heard(20) is None:  # until the subscription has arrived
+            await at.turn(prompt_of(number := number + 1))
         await at.agrees()
-        await at.turn(prompt_of(1))
+        await at.turn(prompt_of(number + 1))
         message = at.subscriber.heard()
         while message is None or message.seq < at.reader.next_seq:
             message = at.subscriber.heard()
-        await at.turn(prompt_of(2))
+        await at.turn(prompt_of(number + 2))
         later = at.subscriber.heard()
         assert later is not None
         assert not at.reader.follows(later)
@@ -237,6 +242,7 @@ async def test_a_gap_that_is_too_long_is_closed_by_all_there_is(checkpoint: Path
     async with watched(checkpoint, publisher, host_mib=1) as at:
         for number in range(4):
             await at.turn(prompt_of(number))
+        await settled(at.client)
         await at.agrees()
         assert publisher.counts().snapshots > 0
         late = Reader(at.reader.groups)

@@ -163,7 +163,12 @@ async def _streamed_turn(client: openai.AsyncOpenAI, turns: int) -> int:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_while_the_model_loads_ends_it_well(checkpoint: Path, sent: signal.Signals) -> None:
+async def test_a_signal_while_the_model_loads_ends_it_well(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
+) -> None:
+    never = "import threading\nthreading.Event().wait()\n"
+    (tmp_path / "transformers.py").write_text(never)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     process = await _started(checkpoint)
     assert process.stderr
     assert b"loading" in await asyncio.wait_for(process.stderr.readline(), 2 * PATIENCE_S)

@@ -26,14 +26,14 @@ from agentcache.store.api import (
     StoreRules,
 )
 from agentcache.store.memory import MemoryStore
-from agentcache.wire import Notice, Outcome, Receipt
+from agentcache.wire import Outcome, Receipt
 from tests.desks import PART, DeskWorker, receipt_of, silent
+from tests.patience import pass_time, until
 
 pytestmark = pytest.mark.asyncio
 ROOT = SessionRef("t", "root")
 SGLANG = WorkerView("sgl:1", "http://127.0.0.1:1", "sglang")
 PLAIN = WorkerView("plain:1", "http://127.0.0.1:2", "openai")
-SHORT_S = 0.02
 LONG_S = 20.0
 
 
@@ -45,6 +45,7 @@ class Flaky(MemoryStore):
         self.failures: list[bool] = []
         self.held: list[asyncio.Event] = []
         self.closes = 0
+        self.read_to = ""
 
     async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily:
         self._fail()
@@ -55,6 +56,7 @@ class Flaky(MemoryStore):
         return family
 
     async def receipts(self, router: str, after: str, wait_s: float) -> tuple[tuple[str, Receipt], ...]:
+        self.read_to = after
         if not self.held:
             self._fail()
         return await super().receipts(router, after, wait_s)
@@ -148,9 +150,12 @@ async def test_a_holder_that_does_not_speak_in_time_is_pending(world: World) -> 
     loud, mute = await world.worker("w1"), await world.worker("w2")
     mute.respond = silent
     await world.opened("root", "w1", "w2")
-    closer = world.closer(SHORT_S)
+    closer = world.closer(LONG_S)
     async with running(closer, loud, mute):
-        answer = await closer.close(ROOT)
+        closing = asyncio.ensure_future(closer.close(ROOT))
+        await until(lambda: world.store.read_to and mute.closes())
+        pass_time(LONG_S)
+        answer = await closing
     assert (answer.verdict, outcomes(answer)) == (CloseVerdict.CLOSED, {"w1": "released", "w2": PENDING})
 
 
@@ -159,15 +164,12 @@ async def test_receipts_that_come_before_the_store_s_answer_count(world: World) 
     await world.opened("root", "w1")
     answered = asyncio.Event()
     world.store.held.append(answered)
-
-    def respond(_worker: DeskWorker, notice: Notice) -> Receipt:
-        asyncio.get_running_loop().call_later(SHORT_S, answered.set)
-        return receipt_of("w1", notice)
-
-    worker.respond = respond
     closer = world.closer(0.0)
     async with running(closer, worker):
-        assert outcomes(await closer.close(ROOT)) == {"w1": "released"}
+        closing = asyncio.ensure_future(closer.close(ROOT))
+        await until(lambda: world.store.read_to)
+        answered.set()
+        assert outcomes(await closing) == {"w1": "released"}
 
 
 async def test_a_worker_that_started_anew_has_nothing_left(world: World) -> None:
@@ -250,7 +252,7 @@ async def test_a_session_that_is_opened_again_while_its_family_is_closed_stays_o
         await world.opened(f"child{number}", parent="root")
     world.store.held.append(asyncio.Event())
     closing = asyncio.ensure_future(world.closer(LONG_S).close(ROOT))
-    await asyncio.sleep(0)
+    await until(lambda: world.store.closes)
     opened = await world.opened("root")
     await world.opened("new", parent="root")
     world.store.held.pop().set()

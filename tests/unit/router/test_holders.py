@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from agentcache.errors import CacheError, Kind
+from agentcache.router import holders
 from agentcache.router.fleet import WorkerView
 from agentcache.router.holders import ASK_S, AT_ONCE, Holders, HolderView
 from agentcache.router.upstream import Reply
 from agentcache.store.api import SessionRef
+from tests.patience import PATIENCE_S, pass_time, until
 
 pytestmark = pytest.mark.asyncio
 VIEWS = {
@@ -65,9 +67,15 @@ async def test_each_worker_is_asked_a_few_times_at_once_and_for_a_second_each() 
     assert (dict(workers.most), set(workers.waits)) == ({"w1": AT_ONCE, "w2": AT_ONCE}, {ASK_S})
 
 
-async def test_a_worker_that_does_not_answer_costs_all_that_time_once_and_hides_no_other() -> None:
+async def test_a_worker_that_does_not_answer_costs_all_that_time_once_and_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holders, "ASK_S", PATIENCE_S)
     workers = Workers({"w1"})
-    answers = await workers.holders(0.5).ask_all(family(100, "w1", "w2"))
+    asking = asyncio.ensure_future(workers.holders(PATIENCE_S).ask_all(family(100, "w1", "w2")))
+    await until(lambda: workers.running == Counter(w1=AT_ONCE) and workers.asked["w2"] == 100)
+    pass_time(PATIENCE_S)
+    answers = await asking
     assert workers.asked["w1"] == AT_ONCE
     assert workers.asked["w2"] == 100
     said = Counter(one.said for each in answers for one in each)

@@ -24,6 +24,7 @@ from agentcache.store.api import (
 from agentcache.store.memory import MemoryStore
 from agentcache.wire import TAG_VALID_S
 from tests.desks import DeskWorker
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
 SECOND_NS = 10**9
@@ -127,7 +128,7 @@ async def test_a_session_that_a_worker_brought_back_is_closed_there_again() -> N
     async def post(*_: object) -> Reply:
         raise AssertionError("nobody listens")
 
-    closer = Closer(store, "r1", lambda: "op", PlainServers(find, post), 5.0)
+    closer = Closer(store, "r1", lambda: "op", PlainServers(find, post), PATIENCE_S)
     worker = await DeskWorker(store, "w1").start()
     ref, other = SessionRef("t", "s"), SessionRef("t", "open")
     generations = [(await store.open(one, Opening())).generation for one in (ref, other)]

@@ -14,6 +14,7 @@ from agentcache.router import tokenizing
 from agentcache.router.tokenizing import REST_S, UNANSWERED_S, Tokenizing
 from agentcache.web.fields import Fields
 from tests.fleets import card_of, view_of
+from tests.patience import PATIENCE_S, pass_time
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 VIEW = view_of("a", card=card_of("a"))
@@ -44,13 +45,14 @@ class Asked:
         if self.down:
             raise CacheError(Kind.UPSTREAM_FAILED, "connection refused")
         if self.hung:
+            pass_time(timeout_s)
             await asyncio.Event().wait()
         assert timeout_s > 0
         return Answered(self.status, self.body)
 
 
-def asking(asked: Asked, clock: ManualClock | None = None, wait_s: float = 5.0) -> Tokenizing:
-    return Tokenizing(asked.post, "operator of {} at {}".format, clock or ManualClock(), wait_s)
+def asking(asked: Asked, clock: ManualClock | None = None) -> Tokenizing:
+    return Tokenizing(asked.post, "operator of {} at {}".format, clock or ManualClock(), PATIENCE_S)
 
 
 @pytest.mark.asyncio
@@ -159,7 +161,7 @@ async def test_a_prompt_that_silenced_a_worker_is_asked_of_no_other_for_a_while(
     asked = Asked()
     asked.down, asked.hung = fault == "down", fault == "hung"
     clock = ManualClock()
-    ask = asking(asked, clock, wait_s=0.01)
+    ask = asking(asked, clock)
     assert not await ask.tokens(VIEW, CHAT, HELLO)
     asked.down = asked.hung = False
     other = view_of("b", card=card_of("b"))
@@ -175,7 +177,7 @@ async def test_a_worker_that_fails_rests(fault: str) -> None:
     asked = Asked(tokens="text") if fault == "shape" else Asked(int(fault) if fault.isdigit() else 200)
     asked.down, asked.hung = fault == "down", fault == "hung"
     clock = ManualClock()
-    ask = asking(asked, clock, wait_s=0.01 if fault == "hung" else 5.0)
+    ask = asking(asked, clock)
     assert not await ask.tokens(VIEW, CHAT, HELLO)
     assert ask.rests("a")
     assert not ask.rests("b")

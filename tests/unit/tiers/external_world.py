@@ -3,8 +3,9 @@
 import hashlib
 import random
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,6 +21,14 @@ from agentcache.types import FULL, MAMBA, SWA, ComponentName, Job, Piece, PoolNa
 PAGE = 4
 SLOT_BYTES = {FULL: 48, SWA: 32, MAMBA: 100}
 PATIENCE_S = 60.0
+PATIENT = ExternalRules(deadline_s=PATIENCE_S)
+"""`drain` waits as long in real time as deadlines leave by the clock."""
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < end, "it did not happen in time"
 
 
 class GuardedBytes:
@@ -174,7 +183,7 @@ class World:
         }
         self.rules = rules or ExternalRules(deadline_s=5.0, deadline_per_mib_s=0.01)
         self.tier = StoredTier(self.watched, named, PAGE, self.clock, self.rules, self.ended.set)
-        self.watched.wait_for_end(Call.STATUS, 1)  # the first figures, which a new tier asks for
+        self.upkept()  # the first figures, which a new tier asks for
 
     def fill(self, parts: Sequence[Piece], hashes: Sequence[bytes]) -> None:
         """The right bytes in the slots of these pieces."""
@@ -258,6 +267,10 @@ class World:
             if Presence.PENDING not in answers:
                 return answers
             assert self.ended.wait(PATIENCE_S), "the question never ended"
+
+    def upkept(self) -> None:
+        """Return once no thread has upkeep to do, which each job leaves behind."""
+        until(lambda: not self.tier._upkeep._queued)
 
     def settle(self) -> None:
         """No thread is at anything any more: nothing is left, and nothing was touched that was not to be."""

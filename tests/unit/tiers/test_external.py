@@ -12,7 +12,7 @@ from agentcache.tiers.stores.faulty import Call, Fault
 from agentcache.tiers.stores.memory import MemoryStore
 from agentcache.types import FULL, MAMBA, SWA, Piece, TierName
 from tests.unit.tiers.conftest import NewWorld
-from tests.unit.tiers.external_world import PAGE, PATIENCE_S, World, extents, full, path, piece
+from tests.unit.tiers.external_world import PAGE, PATIENCE_S, PATIENT, World, extents, full, path, piece
 
 MIXED = [full(6), piece(SWA, 2 * PAGE, 5 * PAGE, [3, 1, 2]), piece(MAMBA, 4 * PAGE, 4 * PAGE, [7])]
 
@@ -206,6 +206,8 @@ def test_retain_moves_objects_later_and_the_last_word_counts(new_world: NewWorld
         world.watched.wait_for(Call.RETAIN, 2)  # what is dear, in one call
         gate.step()
         world.watched.wait_for(Call.RETAIN, 3)  # and what is not
+        gate.step()
+        world.watched.wait_for_end(Call.RETAIN, 3)
     world.tier.close()
     assert world.watched.retained == [["first"], names[1:], names[:1]]
     assert classes(world.memory) == {Keep.LOOSE: 1, Keep.REFERENCED: 3}
@@ -226,7 +228,8 @@ def test_status_has_the_stores_own_figures_and_never_waits_for_them(world: World
     assert (status.objects, status.capacity_bytes, status.address) == (2, 1 << 24, "this process's memory")
 
 
-def test_drain_lets_one_poll_report_everything(world: World) -> None:
+def test_drain_lets_one_poll_report_everything(new_world: NewWorld) -> None:
+    world = new_world(rules=PATIENT)
     hashes = path(8)
     numbers = [world.submit_store([full(8)], hashes)]
     numbers += [world.submit_store([piece(SWA, 0, 4, [k])], path(1, seed=k)) for k in range(10)]
@@ -237,7 +240,8 @@ def test_drain_lets_one_poll_report_everything(world: World) -> None:
     world.forbid([full(8), piece(SWA, 0, 4, range(10))])
 
 
-def test_drain_lets_questions_be_answered(world: World) -> None:
+def test_drain_lets_questions_be_answered(new_world: NewWorld) -> None:
+    world = new_world(rules=PATIENT)
     wanted = [(FULL, path(1)[0])]
     with world.store.hold(Call.EXISTS) as gate:
         assert world.tier.lookup(wanted) == (Presence.PENDING,)

@@ -31,6 +31,7 @@ def test_upkeep_that_is_queued_when_the_breaker_opens_is_dropped(new_world: NewW
 
 def break_it(world: World) -> None:
     """Fail until the breaker opens."""
+    world.upkept()
     world.store.faults = {Fault.FAIL: 1}
     for k in range(world.rules.failures_to_open):
         world.presence(path(1, 1000 + k))
@@ -155,6 +156,7 @@ def test_nothing_leaks_while_all_threads_hang_and_all_is_well_when_they_come_bac
     world = new_world(rules=ExternalRules(failures_to_open=10_000, cool_down_s=1))
     hashes = path(2)
     world.stored([full(2)], hashes)
+    world.upkept()
     with world.store.hold(Call.GET, Call.PUT):
         hung = world.hang(Call.GET, 2)
         ended: list[JobResult] = []

@@ -18,7 +18,7 @@ from agentcache.tiers.stores.memory import MemoryStore
 from agentcache.tiers.stores.objects import unpack
 from agentcache.types import FULL, MAMBA, SWA, Piece
 from tests.unit.tiers.conftest import NewWorld
-from tests.unit.tiers.external_world import PAGE, SLOT_BYTES, World, ends, path, payload, piece
+from tests.unit.tiers.external_world import PAGE, PATIENT, SLOT_BYTES, World, ends, path, payload, piece
 
 PATHS = [path(12, seed) for seed in range(6)]
 SLOTS = 48
@@ -197,7 +197,7 @@ def verify(world: World) -> None:
 
 def test_a_calm_store_lets_much_land(new_world: NewWorld) -> None:
     """The stress above is not harmless because nothing ever arrives."""
-    world = new_world(slots=SLOTS)
+    world = new_world(rules=PATIENT, slots=SLOTS)
     engine = Engine(world, random.Random(5))
     for _ in range(100):
         engine.submit()

@@ -9,7 +9,7 @@ from agentcache.tiers.external import ExternalRules
 from agentcache.tiers.stores.faulty import Call
 from agentcache.types import FULL, MAMBA, SWA, ComponentName
 from tests.unit.tiers.conftest import NewWorld
-from tests.unit.tiers.external_world import PAGE, World, full, path, piece
+from tests.unit.tiers.external_world import PAGE, World, full, path, piece, until
 
 HASHES = path(6)
 WHOLE = [full(6), piece(SWA, 4 * PAGE, 6 * PAGE, [0, 1]), piece(MAMBA, 6 * PAGE, 6 * PAGE, [0])]
@@ -68,9 +68,7 @@ def test_a_path_longer_than_the_store_is_stored_as_far_as_it_fits(new_world: New
     world = new_world()
     world.memory._capacity_bytes = 6 * 100
     world.advance_s(world.rules.status_s)
-    world.tier.status()
-    world.watched.wait_for_end(Call.STATUS, 2)
-    world.tier.status()
+    until(lambda: world.tier.status().capacity_bytes == 6 * 100)
     (landed,) = world.stored([full(12)], path(12)).landed
     assert (landed.start, landed.end) == (0, 6 * 100 * 3 // 4 // 48 * PAGE)
 

@@ -140,6 +140,7 @@ def test_close_cancels_what_waits_and_waits_for_what_runs() -> None:
     assert gate.entered.wait(WAIT_S)
     closing = threading.Thread(target=lane.close)
     closing.start()
+    assert waiting._over.wait(WAIT_S)
     gate.open.set()
     closing.join(WAIT_S)
     assert not closing.is_alive()

@@ -16,6 +16,7 @@ from agentcache.clock import ManualClock, SystemClock
 from agentcache.errors import CacheError, Kind
 from agentcache.web.otel import LIBRARY, OtelTracer, TellingExporter
 from agentcache.web.spans import known, need_otel, open_tracer, told_by_client
+from tests.patience import PATIENCE_S
 from tests.spans import CLIENT, TRACE, TRACEPARENT, Spans, collecting, failed, ids, lasted, said
 
 COMES = [(b"traceparent", TRACEPARENT.encode()), (b"tracestate", b"vendor=1")]
@@ -202,6 +203,8 @@ def test_spans_leave_where_the_standard_variables_say(monkeypatch: pytest.Monkey
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "my-router")
         tracer = open_tracer("agentcache-router", SystemClock(), lambda: 1)
+        assert isinstance(tracer, OtelTracer)
+        tracer._close_s = PATIENCE_S
         with tracer.serving("POST /v1/completions", COMES):
             pass
         tracer.close()

@@ -17,7 +17,7 @@ from agentcache.types import full_spec
 from agentcache.wire import TagSigner
 from agentcache.worker.kv_publisher import KvPublisher, Publisher, open_publisher
 from agentcache.worker.kv_sockets import open_sockets
-from tests.subscribing import subscribed
+from tests.subscribing import DEADLINE_MS, subscribed
 
 SEALED = Sealed(TagSigner(b"s" * 32))
 ELSEWHERE = Settings(redis_url="redis://h:1", secret_file="/s")
@@ -38,7 +38,7 @@ def replayed(publisher: Publisher, seal: Seal) -> bool:
         seal.reader(asking)
         asking.connect(publisher.replay_url.removeprefix(SEALED.mark))
         asking.send_multipart([b"", pack_seq(0)])
-        return bool(asking.poll(10_000 if seal is SEALED else LATE_MS))
+        return bool(asking.poll(DEADLINE_MS if seal is SEALED else LATE_MS))
 
 
 def test_on_a_network_only_holders_of_the_secret_can_read() -> None:

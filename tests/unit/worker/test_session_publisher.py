@@ -165,7 +165,12 @@ def test_a_replay_from_before_the_journal_has_all_that_is_left_under_its_own_num
 
 def test_a_reader_that_never_reads_holds_nobody_up() -> None:
     """Its queue fills, and it loses; whoever tells of things does not notice."""
-    with publishing() as publisher, closing(Reader(publisher)) as dead, closing(Reader(publisher)) as reader:
+    limits = Limits(gather_s=0, journal_batches=20_001)  # nothing leaves the journal, even if each is a batch
+    with (
+        publishing(limits) as publisher,
+        closing(Reader(publisher)) as dead,
+        closing(Reader(publisher)) as reader,
+    ):
         publisher.start()
         dead.asking.send_multipart([b"", pack_seq(0)])
         for number in range(20_000):
