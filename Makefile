@@ -49,7 +49,7 @@ demo: environment  ## replay a trajectory with the cache on and off: TRACE= SESS
 	@mkdir -p build
 	@$(BIN)/agentcache demo $(TRACE) --sessions $(SESSIONS) --turns $(TURNS) --max-tokens $(MAX_TOKENS) --out build/demo.json
 
-test: rust-tests  ## every test, Rust and Python; SYSTEM=1, GPU=1, BROWSER=1 and AGENTCACHE_DATA=folder take in what needs them
+test: rust-tests  ## every test, Rust and Python; SYSTEM=1, GPU=1, BROWSER=1 and AGENTCACHE_DATA=folder take in what needs them, LATE=seed makes sockets and threads late
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: rust-checks  ## static: format, lint, types, layers, Rust and Python

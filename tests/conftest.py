@@ -4,6 +4,7 @@ Tests that need something beyond the README's first line carry a marker and run 
 """
 
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.lateness import SWITCH_S, make_late
 
 for _variable, _value in {
     "OMP_NUM_THREADS": "1",
@@ -35,6 +38,9 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if seed := os.environ.get("LATE"):
+        make_late(setattr, seed)
+        sys.setswitchinterval(SWITCH_S)
     config.stash[LEFT_OUT] = Counter()
     config.stash[TERMINAL] = os.fdopen(os.dup(2), "w")  # before output is captured
 
