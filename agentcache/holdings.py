@@ -7,6 +7,7 @@ from agentcache.sessions import SessionFacts
 from agentcache.types import (
     ComponentName,
     ComponentSpec,
+    Held,
     Released,
     ReleaseMode,
     SessionId,
@@ -20,13 +21,17 @@ SHOWN: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a session references of one component on one tier. `tokens` is 0 for states."""
+    """What a session references of one component on one tier. `tokens` is 0 for states.
+
+    `shared_slots` of its slots other sessions reference, too: its own close leaves them where they are.
+    """
 
     component: ComponentName
     tier: TierName
     tokens: int
     slots: int
     bytes: int
+    shared_slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,12 @@ class LetGo:
 def holdings(released: Released, specs: tuple[ComponentSpec, ...]) -> tuple[Holding, ...]:
     """What a release let go of, in bytes too."""
     slot_bytes = {spec.name: spec.slot_bytes for spec in specs}
-    return tuple(
-        Holding(held.component, held.tier, held.tokens, held.slots, held.slots * slot_bytes[held.component])
-        for held in released.held
+    return tuple(_holding(held, slot_bytes[held.component]) for held in released.held)
+
+
+def _holding(held: Held, slot_bytes: int) -> Holding:
+    return Holding(
+        held.component, held.tier, held.tokens, held.slots, held.slots * slot_bytes, held.shared_slots
     )
 
 

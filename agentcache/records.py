@@ -91,14 +91,16 @@ class Paused:
 class Wishes:
     """What its client said of a session: what a close does that says nothing, and what it waits for.
 
-    `said` is what is known of the gap after the turn that still runs. `least_ttl_ns`: the lease that it was opened
-    with, 0 for the usual one; no request makes it shorter.
+    `said` is what is known of the gap after the turn that still runs, `expected_s` the time that its client named last
+    for that gap or this one, 0: none. `least_ttl_ns`: the lease that it was opened with, 0 for the usual one; no
+    request makes it shorter.
     """
 
     on_close: ReleaseMode = ReleaseMode.RELEASE
     paused: Paused | None = None
     said: Word = NO_WORD
     least_ttl_ns: int = 0
+    expected_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ The registry knows ids, generations, idle leases and session tombstones; the cor
 """
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentcache.adopting import adopt, checked_parent
 from agentcache.errors import CacheError, Kind
@@ -156,7 +156,7 @@ class SessionRegistry:
             tell(self._records.events, record, Happening.OPENED)
         if verdict.registers:
             pause(self._records.events, record, None)
-            record.wishes.said = NO_WORD
+            record.wishes.said, record.wishes.expected_s = NO_WORD, tag.expected_s
         past = record.state is SessionState.OPEN and not verdict.registers  # of a generation that has ended
         _enqueued(self._queued, self._nobody if past or not record.known else record, ticket)
         self._records.touch(record, now_ns)  # now it is busy, and not to be forgotten
@@ -264,11 +264,11 @@ class SessionRegistry:
     def note(self, session: str, generation: int | None, paused: Paused | None, now_ns: int) -> SessionFacts:
         """Note what an open session waits for until its next request, None: nothing any more. It renews the lease.
 
-        A time that it names counts from now. Errors: as `touch`
+        A time that it names counts from now; where it names none, the one that was said stands. Errors: as `touch`
         """
         facts = self.touch(session, generation, now_ns)
         record = self._records.find(facts.session)
-        pause(self._records.events, record, paused)
+        pause(self._records.events, record, _completed(paused, record.wishes))
         if paused:
             self.tell(facts.session, facts.generation, Told(WaitKind.TOOL, paused.expected_s or None), now_ns)
         else:
@@ -328,6 +328,14 @@ class SessionRegistry:
         if generation not in (None, record.current):
             raise stale(record, generation)
         return record
+
+
+def _completed(paused: Paused | None, wishes: Wishes) -> Paused | None:
+    """A pause with the time that its client has named, in it or before; a resume takes that back."""
+    if paused and paused.learned:
+        return paused
+    wishes.expected_s = (paused.expected_s or wishes.expected_s) if paused else 0.0
+    return paused and replace(paused, expected_s=wishes.expected_s)
 
 
 def _enqueued(queued: dict[int, SessionRecord], record: SessionRecord, ticket: Ticket) -> Ticket:

@@ -352,12 +352,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one component holds on one tier for somebody: tokens (0 for states) and slots."""
+    """What one component holds on one tier for somebody; states have no tokens. `shared_slots`: others' as well."""
 
     component: ComponentName
     tier: TierName
     tokens: int
     slots: int
+    shared_slots: int
 
 
 class ReleaseMode(StrEnum):

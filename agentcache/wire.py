@@ -228,13 +228,14 @@ class Outcome(StrEnum):
 
 
 class HeldPart(msgspec.Struct, frozen=True):
-    """What was released of one component on one tier."""
+    """What was released of one component on one tier; `shared_slots` of its slots other sessions reference, too."""
 
     component: str
     tier: str
     tokens: int
     slots: int
     bytes: int
+    shared_slots: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,7 +18,7 @@ ENDED: Final = frozenset({Happening.CLOSED, Happening.EXPIRED, Happening.MOVED})
 class Explained:
     """A session as it is, and how it came to that. `children` are open, and `child_count` how many there are of them.
 
-    `turns`: the last ones, newest first. `now_ns` is the moment, monotonic.
+    `turns`: the last ones, newest first.
     """
 
     view: SessionView
@@ -26,7 +26,6 @@ class Explained:
     child_count: int
     waiting: Waiting
     turns: tuple[SeenTurn, ...]
-    now_ns: int
 
 
 class Witness:
@@ -60,4 +59,4 @@ class Witness:
         now = self._clock.now_ns()
         children, count = self._shown.children(view.session)
         waiting = self._shown.waiting(view.session, now)
-        return Explained(view, children, count, waiting, self._history.turns(view.session), now)
+        return Explained(view, children, count, waiting, self._history.turns(view.session))

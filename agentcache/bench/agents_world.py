@@ -181,7 +181,7 @@ def page_worker(
         body_limit_bytes=settings.body_limit_bytes,
         tiers=settings,
         clock=clock,
-        now_s=lambda: BEGAN_MS // 1000 + clock.now_ns() // 1_000_000_000,
+        now_s=lambda: BEGAN_MS / 1000 + clock.now_ns() / 1e9,
         new_id=Numbers(""),
         leases=Leases(settings.ttl_s, settings.ttl_s),
     )

@@ -2,8 +2,8 @@
 
 Without options two synthetic traces are replayed (`agentcache trace synth` writes the same), each in two rooms, with
 three seeds: lru, session, ert, the last two also where nobody closes (-noclose), ert where clients say how long their
-tools take (+hint; +hint~ is off by a factor of two), an order that knows the future (clairvoyant), and one that keeps
-everything (unbounded). A few minutes on two cores.
+tools take (+hint; +hint~ is off by a factor of two), an order that knows the future (clairvoyant; where calls take time
+a good order, no proof), and one that keeps everything (unbounded). A few minutes on two cores.
 
 A trace of your own is --trace NAME=PATH. --full adds rooms, a host tier and queues, and has five seeds; a table of the
 mean shares by trace comes last.

@@ -98,7 +98,8 @@ img { max-width: 100%; }
 </style>
 <h1>Eviction orders</h1>
 <p>Rooms in mean session peaks. Hit rate of prompt tokens; share of the gap from LRU to the clairvoyant order, with its
-standard error over seeds (empty where that gap is within noise); times are modelled.</p>
+standard error over seeds (empty where that gap is within noise, or the ceiling, a good order and no proof, lies
+below lru); times are modelled.</p>
 {% for table in tables %}
 <h2>{{ table.title }}</h2>
 <img alt="{{ table.title }}" src="data:image/png;base64,{{ table.picture }}">

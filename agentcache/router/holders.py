@@ -62,7 +62,6 @@ class HolderView(msgspec.Struct, frozen=True):
     running: int = 0
     markers: int = 0
     held: tuple[HeldPart, ...] = ()
-    children: tuple[str, ...] = ()
     wait: Wait | None = None
     turns: tuple[SeenTurn, ...] = ()
 

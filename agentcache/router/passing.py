@@ -25,9 +25,11 @@ from agentcache.router.tool_waits import Ended
 from agentcache.router.turn_end import UNWATCHED, Watch, watch
 from agentcache.router.upstream import Answer, Failure, NoAnswer
 from agentcache.types import SessionState
+from agentcache.web.status import HTTP_STATUS
 
 SILENCED: Final = 2
 """Workers that may fall silent over one request before nobody else is asked: it may be the request's own doing."""
+_WAITED_FOR: Final = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 _REGISTERED: Final = frozenset({"", SessionState.OPEN, SessionState.EXPIRED})
 
 
@@ -55,6 +57,7 @@ class Passing:
 
     async def run(self) -> None:
         """Errors: CacheError before the first byte; UPSTREAM_FAILED after it when the answer broke off."""
+        refused = False
         try:
             if self.standing.named:
                 arrived_ns = self._facts.times.arrived_ns
@@ -64,8 +67,12 @@ class Passing:
                 if await self._attempt(number):
                     return
             raise self._given_up()
+        except CacheError as error:
+            refused = error.kind is Kind.NO_WORKER or _refuses(HTTP_STATUS[error.kind])
+            raise
         finally:
-            self._router.standings.leave(self._settling.standing, self._worker, self._registered)
+            refused = refused or _refuses(self._facts.status)
+            self._router.standings.leave(self._settling.standing, self._worker, self._registered, refused)
             self._learn()
 
     @property
@@ -273,3 +280,8 @@ class Passing:
         if ours and prompt.isdigit() and cached.isdigit():
             self._prompt.answered(settled.chosen, int(prompt), int(cached))
         facts.tokens.prefilled = self._prompt.done.tokens or -1
+
+
+def _refuses(status: int) -> bool:
+    """Whether a turn was not begun, for what it asks: it is no use to send it again as it is."""
+    return HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _WAITED_FOR

@@ -14,6 +14,8 @@ from agentcache.wire import HeldPart
 
 MAX_CHILDREN: Final = 1000
 """Descendants that the answer to a close names."""
+NAMED_CHILDREN: Final = 100
+"""Open children that a session shows."""
 MAX_TURNS: Final = 32
 
 
@@ -52,15 +54,15 @@ def record_json(record: SessionRecord) -> Json:
 def view_json(record: SessionRecord, asked: tuple[Asked, ...]) -> Json:
     """A session with what its holders have of it, together and each.
 
-    `children` counts those that the store knows, `child_sessions` are those that its workers know. The wait is the one
-    that its own worker tells of; turns of all, newest first.
+    `child_sessions` are the children that the record names. The wait is the one that its own worker tells of; turns of
+    all, newest first.
     """
     held = parts_json(together(part for one in asked for part in one.view.held))
     markers = sum(one.view.markers for one in asked)
     waits = {one.worker: one.view.wait for one in asked}
     return {
         **record_json(record),
-        "child_sessions": sorted({child for one in asked for child in one.view.children}),
+        "child_sessions": list(record.child_names),
         "queued": sum(one.view.queued for one in asked),
         "running": sum(one.view.running for one in asked),
         "markers": markers,
@@ -118,26 +120,28 @@ def preview_json(record: SessionRecord, asked: tuple[Asked, ...]) -> Json:
 
 
 def parts_json(parts: Iterable[HeldPart]) -> list[Json]:
-    """Tokens, slots and bytes by component and tier."""
-    return [
-        {
-            "component": part.component,
-            "tier": part.tier,
-            "tokens": part.tokens,
-            "slots": part.slots,
-            "bytes": part.bytes,
-        }
-        for part in parts
-    ]
+    """Tokens, slots and bytes by component and tier, and how many slots other sessions reference, too."""
+    return [msgspec.structs.asdict(part) for part in parts]
 
 
 def together(parts: Iterable[HeldPart]) -> Iterator[HeldPart]:
     """The same parts of several workers as one, by component and tier."""
-    total: dict[tuple[str, str], tuple[int, int, int]] = {}
+    total: dict[tuple[str, str], HeldPart] = {}
     for part in parts:
-        tokens, slots, held = total.get((part.component, part.tier), (0, 0, 0))
-        total[part.component, part.tier] = (tokens + part.tokens, slots + part.slots, held + part.bytes)
-    return (HeldPart(component, tier, *sums) for (component, tier), sums in total.items())
+        kind = (part.component, part.tier)
+        total[kind] = _sum(total[kind], part) if kind in total else part
+    return iter(total.values())
+
+
+def _sum(one: HeldPart, other: HeldPart) -> HeldPart:
+    return HeldPart(
+        one.component,
+        one.tier,
+        one.tokens + other.tokens,
+        one.slots + other.slots,
+        one.bytes + other.bytes,
+        one.shared_slots + other.shared_slots,
+    )
 
 
 def _closed_one(one: ClosedSession, mode: str) -> Json:

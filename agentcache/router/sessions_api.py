@@ -18,7 +18,14 @@ from agentcache.router.context import Router
 from agentcache.router.holders import Holders
 from agentcache.router.pausing import Pausing
 from agentcache.router.retaining import wishes
-from agentcache.router.session_json import closed_json, opened_json, preview_json, record_json, view_json
+from agentcache.router.session_json import (
+    NAMED_CHILDREN,
+    closed_json,
+    opened_json,
+    preview_json,
+    record_json,
+    view_json,
+)
 from agentcache.router.tenants import Tenant
 from agentcache.store.api import (
     DEPTH,
@@ -130,7 +137,7 @@ class SessionsApi:
 
     async def look(self, request: Request) -> Response:
         """One session: where it is, and what its holders have of it by component and tier."""
-        record = await self._known(_path_ref(self._tenant(request), request))
+        record = await self._known(_path_ref(self._tenant(request), request), NAMED_CHILDREN)
         asked = await self._holders.ask(record.ref, record.holders)
         return json_response(200, view_json(record, asked))
 
@@ -267,9 +274,9 @@ class SessionsApi:
         await self._pausing.tell(record, note)
         return json_response(200, record_json(record), {} if heard else {wire.HINTS: "ignored"})
 
-    async def _known(self, ref: SessionRef) -> SessionRecord:
+    async def _known(self, ref: SessionRef, children: int = 0) -> SessionRecord:
         """Errors: CacheError(SESSION_UNKNOWN), whoever else may have a session of this name."""
-        record = await self._router.store.look(ref)
+        record = await self._router.store.look(ref, children)
         if record.state not in (SessionState.OPEN, SessionState.CLOSED):
             raise _unknown()
         return record

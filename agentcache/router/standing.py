@@ -129,6 +129,7 @@ class Standings:
             strict=identity.strict,
             limit=tenant.session_limit,
             ttl_s=identity.ttl_s,
+            expected_s=identity.expected_s if tenant.hints else 0.0,
         )
         try:
             self.state.require()
@@ -195,10 +196,13 @@ class Standings:
         await self._store.raise_above(found.ref, max(at_least, generation if same else 0))
         return await self.enter(f"{standing.request_id}.raised", tenant, identity, "")
 
-    def leave(self, standing: Standing, worker: str, registered: bool) -> None:
-        """End a request, in the background. `worker`: who served it last, "" where nobody did."""
+    def leave(self, standing: Standing, worker: str, registered: bool, refused: bool = False) -> None:
+        """End a request, in the background. `worker`: who served it last, "" where nobody did.
+
+        A session that only `refused` ones have opened idles out at once.
+        """
         if standing.tagged.referenced and standing.named:
-            self.endings.begin(self._done(standing, worker, registered))
+            self.endings.begin(self._done(standing, worker, registered, refused))
 
     def let_go(self, standing: Standing, closed: bool) -> None:
         """Note, in the background, that the worker has let go of the session as this request was tagged for it.
@@ -223,7 +227,7 @@ class Standings:
 
         await self.endings.insist(rise)
 
-    async def _done(self, standing: Standing, worker: str, registered: bool) -> None:
+    async def _done(self, standing: Standing, worker: str, registered: bool, refused: bool = False) -> None:
         tagged = standing.tagged
         told = Done(
             standing.request_id,
@@ -231,6 +235,7 @@ class Standings:
             worker or tagged.worker,
             tagged.placement,
             registered and standing.referenced,
+            refused,
         )
         answers = await self.endings.insist(lambda: self._store.done(standing.ref, told))
         if not answers:

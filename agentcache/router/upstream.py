@@ -90,7 +90,12 @@ class Answer:
         try:
             while chunk := await self._response.content.readany():
                 yield chunk
-        except (TimeoutError, aiohttp.ClientError, OSError, RuntimeError) as error:  # the last: the client is closed
+        except (
+            TimeoutError,
+            aiohttp.ClientError,
+            OSError,
+            RuntimeError,
+        ) as error:  # the last: the client is closed
             raise CacheError(Kind.UPSTREAM_FAILED, f"an answer broke off: {_said(error)}") from None
 
     async def whole(self, limit_bytes: int = ANSWER_BYTES) -> bytes:

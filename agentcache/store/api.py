@@ -74,7 +74,8 @@ class Use:
     `request_id` makes a repeated call the same call. `fence`: insist on that generation; `strict`: rather no answer
     than one without a reference. `parent`: adopted by a session that has none, if it is open, no descendant, and has
     fewer than `DEPTH` sessions above it. `worker`: taken if the session has none yet. `ttl_s`: how long the session
-    may idle from now on, 0 as before; never less than it was opened with.
+    may idle from now on, 0 as before; never less than it was opened with. `expected_s`: how long it is said to wait
+    after this request, 0 for nothing.
     """
 
     request_id: str
@@ -84,6 +85,7 @@ class Use:
     strict: bool = False
     limit: int = 0
     ttl_s: float = 0.0
+    expected_s: float = 0.0
 
 
 class TagVerdict(StrEnum):
@@ -130,13 +132,17 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of a request. `registered`: its worker ended the turn itself, so that other workers' claims may go."""
+    """The end of a request. `registered`: its worker ended the turn itself, so that other workers' claims may go.
+
+    `refused`: it was not begun, and nothing comes of it.
+    """
 
     request_id: str
     generation: int
     worker: str
     placement: int
     registered: bool
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +190,8 @@ class ClosedFamily:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRecord:
-    """One session as it is. `state` is open, closed or none. Durations in seconds."""
+class SessionPlace:
+    """Where one session is. `state` is open, closed or none."""
 
     ref: SessionRef
     state: str
@@ -193,6 +199,12 @@ class SessionRecord:
     worker: str = ""
     placement: int = 0
     holders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord(SessionPlace):
+    """One session as it is. Durations in seconds."""
+
     parent: str = ""
     children: int = 0
     in_flight: int = 0
@@ -200,8 +212,9 @@ class SessionRecord:
     idle_s: float = 0.0
     on_close: str = "release"
     paused: str = ""  # the tool that it waits for, as `pause` told
-    expected_s: float = 0.0
+    expected_s: float = 0.0  # what was said last of this wait, by a pause or the request before; 0: nothing
     prefill: str = ""  # the holder that computes its prompts
+    child_names: tuple[str, ...] = ()  # as many as `look` was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +238,9 @@ class SessionStore(Protocol):
         """End a request; False if the session has ended or moved on to another generation meanwhile.
 
         When it `registered` on the worker that has the session now, every other holder is sent MOVED, and is none now,
-        but for the one that computes its prompts.
+        but for the one that computes its prompts. A session that `tag` opened, and of which every request until now
+        was `refused`, none is in flight, and nobody has opened or noted anything, is idle at once: the next sweep ends
+        it as any whose lease is over, unless a request comes before.
         """
 
     async def assign(
@@ -240,13 +255,17 @@ class SessionStore(Protocol):
 
     async def close(self, ref: SessionRef, closing: Closing) -> ClosedFamily: ...
 
-    async def look(self, ref: SessionRef) -> SessionRecord: ...
+    async def look(self, ref: SessionRef, children: int = 0) -> SessionRecord:
+        """One session; with so many of its children by name, the oldest, in the order of their names."""
 
     async def list(self, tenant: str, after: str, limit: int) -> Page:
         """Errors  CacheError(BAD_REQUEST) for an `after` that no page ended with."""
 
     async def note(self, ref: SessionRef, note: "Note") -> SessionRecord:
-        """Record a touch, a pause or a resume of an open session; each renews its lease. `state` says if it is open."""
+        """Record a touch, a pause or a resume of an open session; each renews its lease. `state` says if it is open.
+
+        A pause takes the place of another; what was said of the time stands where it names none.
+        """
 
 
 class NoteKind(StrEnum):

@@ -42,7 +42,8 @@ class Holders(dict[str, str]):
 class Session:
     """An open session. `registered`: a turn did, on the worker of now.
 
-    `waits`: for which tool, and how long it is expected to. `began`: the request that began the generation, and how.
+    `waits`: for which tool, and how long it is expected to. `began`: the request that began the generation, and how;
+    OPENED only until somebody uses the session.
     `in_flight`: request id → until when it counts, in ms.
     `expiring`: "", or that its holders were asked to let go, or that one of them did.
     """
@@ -261,6 +262,26 @@ class Books:
 def count_open(books: Books, tenant: str) -> int:
     """How many open sessions a tenant has."""
     return sum(ref.tenant == tenant for ref in books.open)
+
+
+def oldest_children(books: Books, ref: SessionRef, limit: int) -> tuple[str, ...]:
+    """The names of so many open children, in order."""
+    kids = books.kids.get(ref, {})
+    oldest = heapq.nsmallest(limit, kids, key=lambda one: (kids[one], name_of(one)))
+    return tuple(sorted(child.session for child in oldest))
+
+
+def count_on(session: Session) -> None:
+    """Somebody uses a session, and not only to be refused."""
+    by, verdict = session.began
+    session.began = (by, TagVerdict.JOINED if verdict is TagVerdict.OPENED else verdict)
+
+
+def end_unused(books: Books, session: Session) -> None:
+    """After a refused request of a session that nobody has used: it is idle now, unless another one is under way."""
+    now_ms = books.now_ms()
+    if all(until_ms <= now_ms for until_ms in session.in_flight.values()):
+        session.deadline_ms = now_ms
 
 
 def lend(books: Books, session: Session, worker: str) -> None:

@@ -18,7 +18,16 @@ from agentcache.store.api import (
     TagVerdict,
     Use,
 )
-from agentcache.store.memory_books import Books, Leftover, Session, count_open, lend
+from agentcache.store.memory_books import (
+    Books,
+    Leftover,
+    Session,
+    count_on,
+    count_open,
+    end_unused,
+    lend,
+    oldest_children,
+)
 from agentcache.store.memory_closing import close_left, close_one
 from agentcache.store.places import place_after
 from agentcache.wire import Notice, Order
@@ -44,6 +53,7 @@ class MemorySessions:
             verdict, session.generation = OpenVerdict.FENCED, books.issue()
         else:
             verdict = OpenVerdict.UNCHANGED
+            count_on(session)
         if verdict is not OpenVerdict.UNCHANGED:
             session.began = ("", TagVerdict.JOINED)
         session.expiring = ""
@@ -80,6 +90,10 @@ class MemorySessions:
         session.in_flight.pop(done.request_id, None)
         if session.generation != done.generation:
             return False
+        if done.refused and session.began[1] is TagVerdict.OPENED:
+            end_unused(self.books, session)
+            return True
+        count_on(session)
         if done.registered and (done.worker, done.placement) == (session.worker, session.placement):
             session.registered = True
             self._move_away(ref, session)
@@ -120,7 +134,7 @@ class MemorySessions:
         more = ref in books.leftovers
         return ClosedFamily(CloseVerdict.CLOSED, root.generation, (root, *closed), more)
 
-    async def look(self, ref: SessionRef) -> SessionRecord:
+    async def look(self, ref: SessionRef, children: int = 0) -> SessionRecord:
         books = self.books
         if session := books.open.get(ref):
             now_ms = books.now_ms()
@@ -140,6 +154,7 @@ class MemorySessions:
                 paused=session.waits[0],
                 expected_s=session.waits[1],
                 prefill=session.holders.prefill,
+                child_names=oldest_children(books, ref, children),
             )
         if tomb := books.tombs.get(ref):
             return SessionRecord(ref, "closed", tomb.generation)
@@ -154,8 +169,9 @@ class MemorySessions:
     async def note(self, ref: SessionRef, note: Note) -> SessionRecord:
         session = self.books.open.get(ref)
         if session and note.generation in (None, session.generation):
+            count_on(session)
             if note.kind is NoteKind.PAUSE:
-                session.waits = (note.tool, note.expected_s)
+                session.waits = (note.tool, note.expected_s or session.waits[1])
             elif note.kind is NoteKind.RESUME:
                 session.waits = ("", 0.0)
             self.books.renew(session)
@@ -216,7 +232,7 @@ class MemorySessions:
         if verdict is not TagVerdict.JOINED:
             session.began = (use.request_id, verdict)
         session.in_flight[use.request_id] = books.now_ms() + round(books.rules.in_flight_s * 1000)
-        session.waits = ("", 0.0)
+        session.waits = ("", use.expected_s)
         if use.ttl_s:
             session.ttl_ms = max(round(use.ttl_s * 1000), session.past.least_ttl_ms)
         books.renew(session)

@@ -1,6 +1,7 @@
 """The sessions of a store in Redis: one script a call."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentcache.ids import scoped
@@ -41,7 +42,7 @@ class RedisSessions:
 
     async def tag(self, ref: SessionRef, use: Use) -> Tagged:
         fence, ttl_ms = _or_none(use.fence), milliseconds(use.ttl_s)
-        words = (use.request_id, use.worker, use.parent, fence, use.limit, ttl_ms)
+        words = (use.request_id, use.worker, use.parent, fence, use.limit, ttl_ms, repr(use.expected_s))
         told = await self._ask("tag", ref, *words)
         verdict, generation, worker, placement, parent, ignored, epoch, prefill, ttl_ms = told
         known = self.calls.epoch(self.calls.shard(ref.tenant), epoch)
@@ -58,7 +59,8 @@ class RedisSessions:
         )
 
     async def done(self, ref: SessionRef, done: Done) -> bool:
-        words = (done.request_id, done.generation, done.worker, done.placement, int(done.registered))
+        how = (int(done.registered), int(done.refused))
+        words = (done.request_id, done.generation, done.worker, done.placement, *how)
         return bool(await self._ask("done", ref, *words))
 
     async def assign(
@@ -72,8 +74,9 @@ class RedisSessions:
         verdict, generation, more, *closed = await self._ask("close", ref, _or_none(closing.generation), *how)
         return ClosedFamily(CloseVerdict(verdict), int(generation), closed_ones(closed), bool(more))
 
-    async def look(self, ref: SessionRef) -> SessionRecord:
-        return _record(ref, await self._ask("look", ref))
+    async def look(self, ref: SessionRef, children: int = 0) -> SessionRecord:
+        view, *names = await self._ask("look", ref, children)
+        return replace(_record(ref, view), child_names=tuple(sorted(names)))
 
     async def list(self, tenant: str, after: str, limit: int) -> Page:
         start = str(place_after(after) or "")

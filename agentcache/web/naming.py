@@ -1,6 +1,7 @@
 """Ids, generations and times as clients send them, refused by the name of what carried them."""
 
 import math
+import re
 from typing import Final
 
 from agentcache.errors import CacheError
@@ -10,6 +11,8 @@ from agentcache.web.status import refuse
 
 MAX_GENERATION: Final = 2**63 - 1
 MAX_EXPECTED_S: Final = 1e9
+_DECIMAL: Final = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""Plain decimal numbers; `float` knows more (`+5`, `1_000`, the digits of other scripts)."""
 
 
 def named_id(text: object, param: str) -> SessionId:
@@ -31,10 +34,8 @@ def read_generation(text: str, param: str) -> int | None:
 
 def read_expected(text: str, param: str) -> float:
     """The seconds until a session is expected back, 0 when not sent. Errors: CacheError(BAD_REQUEST)."""
-    try:
-        seconds = float(text) if text else 0.0
-    except ValueError:
-        seconds = math.nan
+    said = text or "0"
+    seconds = float(said) if _DECIMAL.fullmatch(said) else math.nan
     if not 0.0 <= seconds <= MAX_EXPECTED_S:
         raise refuse(f"{param} must be seconds from 0 to {MAX_EXPECTED_S:.0f}", param)
     return seconds

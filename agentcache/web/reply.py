@@ -1,7 +1,9 @@
 """How answers leave: JSON, or server-sent events after headers that can be sent only once."""
 
+import asyncio
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Send
@@ -15,6 +17,7 @@ StreamEvent = tuple[str, Json]
 """The name of an event ("" for those that have none) and its data."""
 
 DONE = b"data: [DONE]\n\n"
+REQUEST_ID: Final = "x-request-id"
 
 
 def encode(value: object) -> bytes:
@@ -29,11 +32,15 @@ def json_response(status: int, value: object, headers: Mapping[str, str] | None 
 
 
 class Reply:
-    """One answer on one connection; remembers with which status it began (0: not yet) and whether it is complete."""
+    """One answer on one connection; remembers with which status it began (0: not yet) and whether it is complete.
 
-    def __init__(self, send: Send, answer: ErrorAnswer = error_answer) -> None:
+    `request_id` is what errors call the request, "" for one that has no id.
+    """
+
+    def __init__(self, send: Send, answer: ErrorAnswer = error_answer, request_id: str = "") -> None:
         self._send = send
         self._answer = answer
+        self.request_id = request_id
         self.status = 0
         self.complete = False
 
@@ -50,21 +57,25 @@ class Reply:
         await self._start(200, [(b"content-type", b"text/event-stream; charset=utf-8"), no_store, *headers])
 
     async def events(self, events: list[StreamEvent]) -> None:
-        """Send events, at once."""
+        """Send events, at once, and let the loop look at the connection: a send that need not wait would never do so,
+        and the rest would be written to a client that has left.
+        """
         if events:
             await self._body(b"".join(_framed(name, value) for name, value in events))
+            await asyncio.sleep(0)
 
     async def end_stream(self, tail: bytes = DONE) -> None:
         await self._end(tail)
 
     async def fail(self, error: CacheError) -> None:
         """Tell the client what went wrong: as a status, or in a stream that has begun as its last event."""
-        status, body = self._answer(error)
+        status, body = self._answer(error, self.request_id)
         if self.status:
             await self.events([("error" if "type" in body else "", body)])
             await self.end_stream(b"")
         else:
-            told = [(name.encode(), value.encode()) for name, value in error_headers(error).items()]
+            said = {REQUEST_ID: self.request_id, **error_headers(error)}
+            told = [(name.encode(), value.encode()) for name, value in said.items() if value]
             await self.whole(status, body, told)
 
     async def _start(self, status: int, headers: RawHeaders) -> None:

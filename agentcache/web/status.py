@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import Protocol
 
 from agentcache.errors import CacheError, Kind
 from agentcache.types import SessionState
@@ -89,7 +90,7 @@ def error_body(status: int, message: str, code: str, param: str | None = None) -
     return {"error": {"message": message, "type": error_type(status), "param": param, "code": code}}
 
 
-def error_answer(error: CacheError) -> tuple[int, dict[str, object]]:
+def error_answer(error: CacheError, _request_id: str = "") -> tuple[int, dict[str, object]]:
     """Status and body of a `CacheError`. Facts that say how to repair the request go into the message."""
     status = HTTP_STATUS[error.kind]
     param = error.facts.get("param")
@@ -102,8 +103,11 @@ def error_answer(error: CacheError) -> tuple[int, dict[str, object]]:
 ErrorShape = Callable[[int, dict[str, object], str], dict[str, object]]
 """Status, OpenAI's error body and the request's id ("" where it has none) → the body as one API's clients read it."""
 
-ErrorAnswer = Callable[[CacheError], tuple[int, dict[str, object]]]
-"""Status and body of an error in one API's shape. A body with a `type` is an event of that name in a stream."""
+
+class ErrorAnswer(Protocol):
+    """Status and body of an error in one API's shape. A body with a `type` is an event of that name in a stream."""
+
+    def __call__(self, error: CacheError, request_id: str = "", /) -> tuple[int, dict[str, object]]: ...
 
 
 def openai_shape(_status: int, body: dict[str, object], _request_id: str) -> dict[str, object]:
@@ -135,14 +139,14 @@ def shaped_answer(
     return status, shape(status, body, request_id)
 
 
-def anthropic_answer(error: CacheError) -> tuple[int, dict[str, object]]:
-    """Of a request without an id."""
-    return shaped_answer(anthropic_shape, error)
+def anthropic_answer(error: CacheError, request_id: str = "") -> tuple[int, dict[str, object]]:
+    """Without an id: of a request that has none."""
+    return shaped_answer(anthropic_shape, error, request_id)
 
 
-def responses_answer(error: CacheError) -> tuple[int, dict[str, object]]:
-    """Of a request without an id."""
-    return shaped_answer(responses_shape, error)
+def responses_answer(error: CacheError, request_id: str = "") -> tuple[int, dict[str, object]]:
+    """Without an id: of a request that has none."""
+    return shaped_answer(responses_shape, error, request_id)
 
 
 def error_headers(error: CacheError) -> dict[str, str]:

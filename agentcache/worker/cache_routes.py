@@ -56,7 +56,9 @@ class CacheRoutes:
     async def tree(self, request: Request) -> Response:
         """The branches of the radix tree that were used last: `?limit=`, 100 if not said and at most 1,000."""
         asked = read_query(request).get("limit", "100")
-        if not (asked.isdecimal() and len(asked) < 5 and 1 <= int(asked) <= MOST_BRANCHES):
+        if not (
+            asked.isascii() and asked.isdecimal() and len(asked) < 5 and 1 <= int(asked) <= MOST_BRANCHES
+        ):
             raise refuse(f"limit is a number from 1 to {MOST_BRANCHES}", "limit")
         outline, now_ns = await self._on_engine(lambda engine: engine.cache.outline(int(asked)))
         return json_response(200, tree_json(outline, now_ns))

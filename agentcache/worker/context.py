@@ -47,7 +47,7 @@ class Tokenizes(Protocol):
 
 @dataclass(slots=True)
 class Worker:
-    """One engine behind HTTP. `now_s` is Unix time for answers, `clock` measures; `new_id` makes ids.
+    """One engine behind HTTP. `now_s` is Unix time for answers, `clock` the engine's; `new_id` makes ids.
 
     `leases`: those that requests can have for their sessions.
     """
@@ -58,7 +58,7 @@ class Worker:
     body_limit_bytes: int
     tiers: TierSettings
     clock: Clock
-    now_s: Callable[[], int]
+    now_s: Callable[[], float]
     new_id: Callable[[], str]
     events: Publisher = field(default_factory=NoPublisher)
     happenings: SessionPublisher = NO_SESSION_PUBLISHER

@@ -9,11 +9,12 @@ from starlette.responses import Response
 from agentcache.errors import CacheError
 from agentcache.web.body import parse_object, read_body
 from agentcache.web.fields import Fields
-from agentcache.web.reply import json_response
+from agentcache.web.reply import REQUEST_ID, json_response
 from agentcache.web.status import anthropic_answer, error_headers
 from agentcache.worker.context import Worker
 from agentcache.worker.messages import chat_of_messages
 from agentcache.worker.prompts import Prompted, chat_prompt
+from agentcache.worker.tagged import granted
 
 COUNT_ROUTE: Final = "/v1/messages/count_tokens"
 
@@ -31,8 +32,9 @@ class CountTokens:
             fields = Fields({**parse_object(body).values, "max_tokens": 1})
             prompted = await asyncio.to_thread(_prompt, self._worker, fields)
         except CacheError as error:
-            status, said = anthropic_answer(error)
-            return json_response(status, said, error_headers(error))
+            request_id = granted(request.scope).request_id or self._worker.new_id()
+            status, said = anthropic_answer(error, request_id)
+            return json_response(status, said, {REQUEST_ID: request_id, **error_headers(error)})
         return json_response(200, {"input_tokens": len(prompted.tokens)})
 
 

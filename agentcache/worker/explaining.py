@@ -1,5 +1,9 @@
 """One session as `GET /v1/sessions/ID` shows it: how it is, what it waits for, and why its turns hit or did not."""
 
+from collections.abc import Callable
+from typing import Final
+
+from agentcache.clock import Clock
 from agentcache.shown import Waiting
 from agentcache.turn_history import SeenTurn
 from agentcache.web.reply import Json
@@ -9,9 +13,34 @@ from agentcache.worker.headers import why_text
 from agentcache.worker.session_shapes import held_json, own_name, view_json
 from agentcache.worker.tagged import EVERYBODY, Grant
 
+SET_S: Final = 0.1
+"""A wall clock that is so far from where it should be has been set; less is how late this process may look at it."""
 
-def explained_json(explained: Explained, now_s: float, grant: Grant = EVERYBODY) -> Json:
-    """`now_s` is Unix time; turns say when they began by it."""
+
+class UnixTimes:
+    """The Unix times of moments of the clock, by one pairing of both: a moment has the same time whenever it is asked.
+
+    They are paired anew once the wall clock has been set.
+    """
+
+    def __init__(self, clock: Clock, now_s: Callable[[], float]) -> None:
+        self._clock = clock
+        self._now_s = now_s
+        self._start_s = self._paired_s()
+
+    def start_s(self) -> float:
+        """When the clock was 0."""
+        paired_s = self._paired_s()
+        if abs(paired_s - self._start_s) > SET_S:
+            self._start_s = paired_s
+        return self._start_s
+
+    def _paired_s(self) -> float:
+        return self._now_s() - self._clock.now_ns() / 1e9
+
+
+def explained_json(explained: Explained, start_s: float, grant: Grant = EVERYBODY) -> Json:
+    """`start_s` is the Unix time at which the engine's clock was 0; turns say when they began by it."""
     view = explained.view
     return {
         **view_json(view, grant),
@@ -23,7 +52,7 @@ def explained_json(explained: Explained, now_s: float, grant: Grant = EVERYBODY)
             "released": held_json(view.held),
         },
         "wait": wait_json(explained.waiting),
-        "turns": [turn_json(turn, now_s - (explained.now_ns - turn.at_ns) / 1e9) for turn in explained.turns],
+        "turns": [turn_json(turn, start_s + turn.at_ns / 1e9) for turn in explained.turns],
     }
 
 

@@ -102,7 +102,7 @@ class Api:
 
     def shape(self, worker: Worker, answer_id: str, token_ids: bool, fields: Fields) -> Shape:
         """`fields` are the request's own, as they came."""
-        head = Head(f"{self.prefix}{answer_id}", worker.info.model, worker.now_s(), token_ids)
+        head = Head(f"{self.prefix}{answer_id}", worker.info.model, int(worker.now_s()), token_ids)
         return self.shaped(head, worker.new_id, fields)
 
 
@@ -142,7 +142,8 @@ class GenerateEndpoint:
         self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply, tally = Reply(send, self._api.error), Tally(self._worker.clock.now_ns())
+        reply = Reply(send, self._api.error, self._worker.new_id())
+        tally = Tally(self._worker.clock.now_ns())
         try:
             self._worker.require_open()
             body = await read_body(scope, receive, self._worker.body_limit_bytes)
@@ -163,9 +164,10 @@ class GenerateEndpoint:
         self._tracing.ended(route, self._worker.info.model, tally, now_ns)
 
     async def _serve(self, headers: RequestHeaders, body: bytes, reply: Reply, tally: Tally) -> None:
-        granted = self._worker.gate.admit(headers)
+        own_id, granted = reply.request_id, self._worker.gate.admit(headers)
+        reply.request_id = granted.request_id or own_id
         try:
-            asked = await self._ask(granted, headers, parse_object(body))
+            asked = await self._ask(own_id, granted, headers, parse_object(body))
             await self._answer(asked.for_another() if granted.hands_over else asked, granted, reply, tally)
         except CacheError as error:
             raise granted.in_own_words(error) from None
@@ -183,14 +185,13 @@ class GenerateEndpoint:
             answer = self._stream if asked.prompted.options.stream else self._whole
             await answer(served, turn, reply, tally)
 
-    async def _ask(self, granted: Grant, headers: RequestHeaders, fields: Fields) -> Asked:
+    async def _ask(self, request_id: str, granted: Grant, headers: RequestHeaders, fields: Fields) -> Asked:
         """Everything that can be refused without the engine, then the request for it."""
         named = granted.identity(headers, fields)
         translated, prompted, retention = await asyncio.to_thread(self._read, fields, granted.may_hint)
         identity = wishing(named, retention, self._worker.leases)
         self._worker.unknown.report(translated)
         options = prompted.options
-        request_id = self._worker.new_id()
         request = GenerateRequest(
             request_id=request_id,
             tokens=prompted.tokens,

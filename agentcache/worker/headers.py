@@ -9,6 +9,7 @@ from agentcache.types import SessionId, SessionTag
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders, RequestHeaders
 from agentcache.web.naming import named_id, read_expected, read_generation
+from agentcache.web.reply import REQUEST_ID
 from agentcache.web.status import refuse
 from agentcache.why import Finding, Why
 from agentcache.wire import (
@@ -92,7 +93,7 @@ def answer_headers(
 ) -> RawHeaders:
     """What every answer says about its session and its hit."""
     said = {
-        "x-request-id": identity.request_id or request_id,
+        REQUEST_ID: identity.request_id or request_id,
         STATE: str(admitted.state),
         WHY: why,
         CACHED: str(admitted.cached_tokens),

@@ -172,4 +172,11 @@ def _receipt(notice: Notice, let_go: LetGo, worker: str) -> Receipt:
 
 
 def _part(holding: Holding) -> HeldPart:
-    return HeldPart(holding.component, str(holding.tier), holding.tokens, holding.slots, holding.bytes)
+    return HeldPart(
+        holding.component,
+        str(holding.tier),
+        holding.tokens,
+        holding.slots,
+        holding.bytes,
+        holding.shared_slots,
+    )

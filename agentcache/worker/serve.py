@@ -104,7 +104,7 @@ def make_worker(
         body_limit_bytes=settings.body_limit_bytes,
         tiers=settings,
         clock=SystemClock(),
-        now_s=lambda: int(time.time()),
+        now_s=time.time,
         new_id=lambda: uuid.uuid4().hex,
         leases=Leases(settings.ttl_s, max(settings.ttl_s, settings.ttl_max_s)),
     )

@@ -30,7 +30,7 @@ from agentcache.web.session_fields import (
 from agentcache.web.status import refuse
 from agentcache.witness import Explained
 from agentcache.worker.context import Worker
-from agentcache.worker.explaining import explained_json
+from agentcache.worker.explaining import UnixTimes, explained_json
 from agentcache.worker.session_shapes import closed_json, view_json
 from agentcache.worker.tagged import EVERYBODY, Grant, granted
 
@@ -42,6 +42,7 @@ class SessionRoutes:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._times = UnixTimes(worker.clock, worker.now_s)
 
     def routes(self) -> list[BaseRoute]:
         both = ["GET", "POST"]
@@ -91,7 +92,7 @@ class SessionRoutes:
         grant = granted(request.scope)
         named = _path_id(request, grant)
         explained = await self._on_engine(_explained(named), grant)
-        return json_response(200, explained_json(explained, self._worker.now_s(), grant))
+        return json_response(200, explained_json(explained, self._times.start_s(), grant))
 
     async def close(self, request: Request) -> Response:
         """Close: `?generation=&subtree=&mode=release|demote|drop|preview`. Again: the same answer."""

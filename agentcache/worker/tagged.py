@@ -40,6 +40,11 @@ class Grant:
         return routed_identity(self.tag) if self.tag else read_identity(headers, fields)
 
     @property
+    def request_id(self) -> str:
+        """What a router's client calls the request, whichever attempt of the router's this is; "" without a router."""
+        return self.tag.request_id.partition(".")[0] if self.tag else ""
+
+    @property
     def may_hint(self) -> bool:
         """Whether `kv_hints` are read: where there is no router, and for tenants that routers let."""
         return not self.tag or self.tag.hints.kv_hints

@@ -148,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def tag(self, which: int, request: str, worker: str, kin: int, limit: int, ttl_s: float) -> None:
         ref = self.pick(which)
-        use = Use(request, worker, self.parent(ref, kin), limit=limit, ttl_s=ttl_s)
+        use = Use(request, worker, self.parent(ref, kin), limit=limit, ttl_s=ttl_s, expected_s=ttl_s * 0.3)
         self.tag_with(ref, use)
 
     def tag_with(self, ref: SessionRef, use: Use) -> None:
@@ -161,11 +161,16 @@ class StoreMachine(RuleBasedStateMachine):
         use = Use(request, "w1", fence=fence, strict=True)
         self.tag_with(ref, use)
 
-    @rule(which=refs, request=requests, registered=st.booleans(), other=st.sampled_from([0, 0, 1]))
-    def done(self, which: int, request: str, registered: bool, other: int) -> None:
+    @rule(
+        which=refs,
+        request=requests,
+        ends=st.sampled_from([(True, False), (False, False), (False, True)]),
+        other=st.sampled_from([0, 0, 1]),
+    )
+    def done(self, which: int, request: str, ends: tuple[bool, bool], other: int) -> None:
         ref = self.pick(which)
         seen = self.run(self.memory.look(ref))
-        told = Done(request, seen.generation - other, seen.worker, seen.placement, registered)
+        told = Done(request, seen.generation - other, seen.worker, seen.placement, *ends)
         REACHED[f"done {self.same(lambda store: store.done(ref, told))}"] += 1
 
     @rule(
@@ -308,6 +313,20 @@ class StoreMachine(RuleBasedStateMachine):
         if comes_back:
             self.tag_with(ref, Use("back"))
 
+    @rule(which=refs, then=st.sampled_from(["", "", "tag", "open", "note"]))
+    def refused(self, which: int, then: str) -> None:
+        """A first request that is refused, in company or alone."""
+        ref = self.pick(which)
+        self.tag_with(ref, Use("refused", "w1"))
+        if then == "tag":
+            self.tag_with(ref, Use("q1"))
+        if then == "open":
+            self.same(methodcaller("open", ref, Opening()))
+        if then == "note":
+            self.same(methodcaller("note", ref, Note(NoteKind.TOUCH)))
+        generation = self.run(self.memory.look(ref)).generation
+        self.same(methodcaller("done", ref, Done("refused", generation, "", 0, False, refused=True)))
+
     @rule(seconds=st.sampled_from([0.5, 60]))
     def clock_goes_back(self, seconds: float) -> None:
         self.hours.pass_s(-seconds)
@@ -327,7 +346,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def sees_the_same(self) -> None:
         for ref in REFS:
-            self.same(methodcaller("look", ref))
+            self.same(methodcaller("look", ref, 2))
         for tenant in "tu":
             page = self.same(methodcaller("list", tenant, "", 3))
             if after := page.after:

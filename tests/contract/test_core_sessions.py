@@ -198,6 +198,18 @@ def test_preview_counts_both_tiers(drive: Drive) -> None:
     assert found[FULL, TierName.DEVICE] == found[FULL, TierName.HOST] == (16, 4)
 
 
+def test_what_others_reference_is_told_apart(drive: Drive) -> None:
+    driver = drive("SM", page=4)
+    turn(driver, "abcd", (1, 2), session="s")
+    turn(driver, "abxy", (3, 4), session="t")
+    turn(driver, "ab", (5, 6), session="u")
+    both = {FULL: 2, SWA: 0, MAMBA: 0}
+    for mode in (ReleaseMode.PREVIEW, ReleaseMode.RELEASE):
+        assert {part.component: part.shared_slots for part in driver.release("s", mode).held} == both
+    driver.release("u")
+    assert [part.shared_slots for part in driver.release("t", ReleaseMode.DROP).held] == [0, 0, 0]
+
+
 def test_drop_frees_what_only_it_referenced(drive: Drive) -> None:
     driver = drive("SM", page=4)
     turn(driver, "abcd", (1, 2), session="s")

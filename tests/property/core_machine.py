@@ -20,7 +20,7 @@ from tests.check import check_all
 from tests.driver import Driver
 from tests.flight import HeldLease
 from tests.oracle import Poll, Residency, Vote
-from tests.property.marker_model import MarkerModel, shown_markers, shown_references
+from tests.property.marker_model import MarkerModel, check_previews, shown_markers, shown_references
 from tests.property.order_model import OrderModel, check_cascade, lost
 
 LETTERS = st.text("ab", min_size=2, max_size=6)
@@ -105,6 +105,7 @@ class Bed(RuleBasedStateMachine):
         snapshot = self.driver.core.snapshot()
         assert shown_markers(snapshot) == self.model.seen(), (shown_markers(snapshot), self.model.seen())
         assert shown_references(snapshot) == self.model.references()
+        check_previews(self.driver.core, snapshot, self.driver.now)
 
     def after_each_call(self, driver: Driver) -> Residency:
         """A rule may make several calls, and data that left in one may be back after the next."""

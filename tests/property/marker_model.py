@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agentcache.keys import Key, Namespace
-from agentcache.tree.api import CoreConfig
-from agentcache.types import ComponentName
+from agentcache.tree.api import CoreConfig, UnifiedTreeCore
+from agentcache.types import ComponentName, ReleaseMode, TierName
 from agentcache.views import Snapshot
 from tests.oracle import Poll, Residency, needed_pages
 
@@ -139,6 +139,22 @@ def shown_markers(snapshot: Snapshot) -> list[Seen]:
         (str(v.session), v.generation, v.frontier, v.alternate, v.start_seq, v.finish_seq, v.left)
         for v in snapshot.markers
     )
+
+
+def check_previews(core: UnifiedTreeCore, snapshot: Snapshot, now_ns: int) -> None:
+    """All sessions together hold what is referenced, and alone what has one reference."""
+    told: Counter[tuple[str, ComponentName, TierName]] = Counter()
+    for session in {marker.session for marker in snapshot.markers}:
+        for held in core.release(session, 2**62, ReleaseMode.PREVIEW, now_ns).held:
+            told["held", held.component, held.tier] += held.slots
+            told["alone", held.component, held.tier] += held.slots - held.shared_slots
+    there: Counter[tuple[str, ComponentName, TierName]] = Counter()
+    for page in snapshot.pages:
+        counts = dict(page.references)
+        for component, tier, _ in page.slots:
+            there["held", component, tier] += counts.get(component, 0)
+            there["alone", component, tier] += counts.get(component, 0) == 1
+    assert +told == +there
 
 
 def shown_references(snapshot: Snapshot) -> Referenced:

@@ -44,8 +44,9 @@ else
 end
 
 -- g generation; w worker; m placement; r whether a turn registered there; ttl; u last use; p parent; c on_close;
--- x '', asked or released; b request or call that began the generation, v how; tool and exp that it waits for; pw the
--- worker that computes its prompts, lt the ttl that it was opened with, neither of which need be there
+-- x '', asked or released; b request or call that began the generation, v how, 'opened' only until somebody uses the
+-- session; tool and exp that it waits for, exp also as the request before has said; pw the worker that computes its
+-- prompts, lt the ttl that it was opened with, neither of which need be there
 local FIELDS = {'g', 'w', 'm', 'r', 'ttl', 'u', 'p', 'c', 'x', 'b', 'v', 'tool', 'exp', 'pw', 'lt'}
 local NEEDED = #FIELDS - 2
 
@@ -148,6 +149,11 @@ local function born(worker) return redis.call('HGET', P .. 'born', worker) or ''
 local function hold(one, worker)
   local key, name, since = P .. 's:' .. one.sid, 'h:' .. worker, born(worker)
   if redis.call('HGET', key, name) ~= since then redis.call('HSET', key, name, since) end
+end
+
+-- Somebody uses a session, and not only to be refused.
+local function count_on(one)
+  if one.v == 'opened' then one.v = 'joined' end
 end
 
 local function give(one, worker)

@@ -5,7 +5,11 @@
 local one = load(ARGV[3])
 if one and (ARGV[5] == '' or ARGV[5] == one.g) then
   epoch()
-  if ARGV[4] == 'pause' then one.tool, one.exp = ARGV[6], ARGV[7] end
+  count_on(one)
+  if ARGV[4] == 'pause' then
+    one.tool = ARGV[6]
+    if tonumber(ARGV[7]) > 0 then one.exp = ARGV[7] end
+  end
   if ARGV[4] == 'resume' then one.tool, one.exp = '', '0' end
   renew(one)
   save(one)

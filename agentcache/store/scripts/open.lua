@@ -33,6 +33,7 @@ elseif fence == '1' then
   verdict, one.g = 'fenced', issue()
 end
 if verdict ~= 'unchanged' then one.b, one.v = ARGV[2], verdict end
+count_on(one)
 one.x = ''
 if parent ~= '' and parent_of(one) == '' then adopt(one, parent) end
 if ARGV[9] == '1' and one.w == '' and parent_of(one) ~= '' then

@@ -1,7 +1,7 @@
 -- uses base
 -- Take in a request: renew the lease, count it in flight, say generation and worker.
 -- ARGV[3…]  SID, request id, candidate worker, parent, fence ('': none), limit of the tenant (0: none), ttl ms ('0': as
---            it was)
+--            it was), seconds that it is said to wait afterwards
 -- returns    {verdict, generation, worker, placement, parent, 1 if the parent was ignored, epoch, who computes prompts,
 --            ttl ms}
 local sid, request, worker, parent, fence, limit = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
@@ -27,7 +27,7 @@ local function join(verdict)
     give(one, worker)
   end
   if verdict ~= 'joined' then one.b, one.v = request, verdict end
-  one.tool, one.exp = '', '0'
+  one.tool, one.exp = '', ARGV[10]
   if ARGV[9] ~= '0' then one.ttl = text(math.max(ARGV[9], tonumber(one.lt) or 0)) end
   redis.call('ZADD', flight, text(now + IN_FLIGHT), request)
   renew(one)

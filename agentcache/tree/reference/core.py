@@ -198,7 +198,7 @@ class ReferenceCore:
         ]
         if mode is ReleaseMode.PREVIEW:
             gone = self._markers.would_drop(session, through_generation)
-            return Released(mode, held_slots(gone, self._trie), len(ending))
+            return Released(mode, held_slots(gone, self._trie, own=1), len(ending))
         if mode is ReleaseMode.DEMOTE and not self._config.host_tier:
             mode = ReleaseMode.RELEASE
         gone = self._markers.drop_through(session, through_generation)
@@ -241,7 +241,8 @@ class ReferenceCore:
             )
         changes, markers = Changes(), self._markers.size
         doomed = [node for node in self._trie.nodes() if namespace in (None, node.namespace)]
-        held = held_slots({spec.name: set(doomed) for spec in self._config.specs}, self._trie)
+        everywhere = {spec.name: set(doomed) for spec in self._config.specs}
+        held = held_slots(everywhere, self._trie, own=len(self._markers.sessions()))
         for node in doomed:
             if node.above is self._trie.origin:
                 self._trie.remove(node, changes)

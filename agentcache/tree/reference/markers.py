@@ -225,15 +225,19 @@ def _less(positions: Positions, others: Positions) -> Positions:
     return {name: nodes - others.get(name, set()) for name, nodes in positions.items()}
 
 
-def held_slots(positions: Positions, trie: PageTrie) -> tuple[Held, ...]:
-    """What lies at these positions, per component and tier, components without data left out."""
+def held_slots(positions: Positions, trie: PageTrie, own: int = 0) -> tuple[Held, ...]:
+    """What lies at these positions, per component and tier, components without data left out.
+
+    `own`: how many references to each are the holder's, and do not make it shared.
+    """
     answer = []
     for component in trie.components:
         for pool in trie.config.tiers:
-            slots = sum(node.has(component.name, pool) for node in positions.get(component.name, ()))
-            tokens = 0 if component.is_state else slots * trie.config.page_tokens
-            if slots:
-                answer.append(Held(component.name, pool, tokens, slots))
+            nodes = [node for node in positions.get(component.name, ()) if node.has(component.name, pool)]
+            shared = sum(node.cells[component.name].references > own for node in nodes)
+            tokens = 0 if component.is_state else len(nodes) * trie.config.page_tokens
+            if nodes:
+                answer.append(Held(component.name, pool, tokens, len(nodes), shared))
     return tuple(answer)
 
 

@@ -177,7 +177,7 @@ async def test_what_is_odd_and_can_be_meant_is_taken_as_far_as_it_goes(routed: b
             assert (await at.say("pause", **nothing))["paused"] == {"tool": "tool", "expected_s": 0.0}
             assert await at.hint_s() is None
         assert (await at.say("pause", tool="bash", expected_s=60))["paused"]["expected_s"] == 60
-        assert (await at.say("pause", tool="grep"))["paused"] == {"tool": "grep", "expected_s": 0.0}
+        assert (await at.say("pause", tool="grep"))["paused"] == {"tool": "grep", "expected_s": 60.0}
         assert await at.hint_s() == pytest.approx(60 + PATIENCE_S / 2, abs=PATIENCE_S / 2), (
             "what it leaves open stands"
         )

@@ -384,7 +384,9 @@ async def test_sglang_upstreams_are_told_of_a_close() -> None:
         await call.whole(200, b"")
 
     async with Upstream(takes).serving() as sglang:
-        settings = RouterSettings(upstream=(f"sglang={sglang.url}",), refresh_s=30, sweep_s=30)
+        settings = RouterSettings(
+            upstream=(f"sglang={sglang.url}",), refresh_s=30, sweep_s=30, close_wait_s=30
+        )
         async with routing(settings) as routed:
             await opened(routed, session_id="s")
             await held_by(routed, "s", sglang.url.removeprefix("http://"))

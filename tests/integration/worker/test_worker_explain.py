@@ -3,7 +3,7 @@
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import httpx2
@@ -15,6 +15,7 @@ from agentcache.config import Settings
 from agentcache.kv_events import END_SEQ, pack_seq, unpack_seq
 from agentcache.session_feed import decode_sessions
 from agentcache.worker.context import Worker
+from agentcache.worker.explaining import SET_S
 from agentcache.worker.kv_publisher import NO_PUBLISHER
 from agentcache.worker.serve import start_worker
 from agentcache.worker.session_publisher import open_session_publisher
@@ -101,6 +102,18 @@ async def test_the_history_says_what_the_answers_said(client: httpx2.AsyncClient
     assert newest["cached_tokens"] == {"device": newest["token"], "host": 0, "external": 0}
     assert newest["token"] < 96
     assert newest["at"] >= seen["turns"][1]["at"] > 1_700_000_000
+
+
+async def test_a_turn_began_when_it_began_whenever_it_is_shown(client: httpx2.AsyncClient) -> None:
+    before_s = time()
+    answer = await turn(client, A, "a")
+    after_s = time()
+    seen = [(await shown(client, "a"))["turns"][0]["at"] for _ in range(20)]
+    assert set(seen) == {seen[0]}
+    assert before_s - SET_S <= seen[0] <= after_s + SET_S
+    created = answer.json()["created"]
+    assert type(created) is int
+    assert int(before_s) <= created <= after_s
 
 
 async def test_the_first_token_that_differs_is_named(client: httpx2.AsyncClient) -> None:

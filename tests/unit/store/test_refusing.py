@@ -160,7 +160,7 @@ def saying(refusing: list[str]) -> Serve:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65536):
-            said = refusing.pop() if refusing else "*2\r\n$4\r\nnone\r\n$1\r\n0"
+            said = refusing.pop() if refusing else "*1\r\n*2\r\n$4\r\nnone\r\n$1\r\n0"
             writer.write(f"{said}\r\n".encode())
         writer.close()
         await writer.wait_closed()

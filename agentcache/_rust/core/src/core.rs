@@ -211,7 +211,7 @@ impl TreeCore {
         let alternate = self.spot(turn.alternate.as_ref())?;
         let gone = self.markers.register(&mut self.trie, session, generation, turn, (frontier, alternate));
         self.trie.trim_marks();
-        let held = held(&self.trie, &gone);
+        let held = held(&self.trie, &gone, 0);
         Ok(Released { mode: ReleaseMode::Release, held, markers: 0, effects: Vec::new() })
     }
 
@@ -226,13 +226,14 @@ impl TreeCore {
         let ending = drafts.iter().filter(|draft| draft.generation <= through_generation).count() as i64;
         if mode == ReleaseMode::Preview {
             let gone = self.markers.would_drop(&self.trie, session, through_generation);
-            return Released { mode, held: held(&self.trie, &gone), markers: ending, effects: Vec::new() };
+            let held = held(&self.trie, &gone, 1);
+            return Released { mode, held, markers: ending, effects: Vec::new() };
         }
         self.trie.tick += 1;
         let plain = mode == ReleaseMode::Demote && !self.trie.config.host_tier;
         let mode = if plain { ReleaseMode::Release } else { mode };
         let gone = self.markers.drop_through(&mut self.trie, session, through_generation);
-        let held = held(&self.trie, &gone);
+        let held = held(&self.trie, &gone, 0);
         let mut changes = Changes::default();
         match mode {
             ReleaseMode::Drop => drop_released(&mut self.trie, &gone, &mut changes),
@@ -297,7 +298,7 @@ impl TreeCore {
             positions.extend(self.trie.components().map(|component| (component, id)));
             stack.extend(self.trie.arena.children(id));
         }
-        let held = held(&self.trie, &positions);
+        let held = held(&self.trie, &positions, self.markers.session_count() as u32);
         let mut changes = Changes::default();
         for id in tops {
             self.trie.remove(id, &mut changes);

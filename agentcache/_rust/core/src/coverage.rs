@@ -143,17 +143,22 @@ fn grown(trie: &Trie, before: &[Draft], after: &[Draft], new: &mut Positions) ->
     true
 }
 
-/// What lies at these positions, per component and tier, components without data left out.
-pub fn held(trie: &Trie, positions: &Positions) -> Vec<Held> {
+/// What lies at these positions, per component and tier, components without data left out. `own`: how many references
+/// to each are the holder's, and do not make it shared.
+pub fn held(trie: &Trie, positions: &Positions, own: u32) -> Vec<Held> {
     let mut found = Vec::new();
     for component in trie.components() {
         for tier in TREE_TIERS {
-            let here = positions.iter().filter(|at| at.0 == component && trie.has(at.1, component, tier));
-            let slots: i64 = here.map(|at| i64::from(trie.width(at.1, component))).sum();
+            let (mut slots, mut shared_slots) = (0, 0);
+            for at in positions.iter().filter(|at| at.0 == component && trie.has(at.1, component, tier)) {
+                let width = i64::from(trie.width(at.1, component));
+                slots += width;
+                shared_slots += if trie.arena.cell(at.1, component).live > own { width } else { 0 };
+            }
             let tokens =
                 if trie.is_state(component) { 0 } else { slots * i64::from(trie.config.page_tokens) };
             if slots > 0 {
-                found.push(Held { component, tier, tokens, slots });
+                found.push(Held { component, tier, tokens, slots, shared_slots });
             }
         }
     }

@@ -138,13 +138,15 @@ pub struct Turn {
     pub superseded: bool,
 }
 
-/// What one component holds on one tier for somebody: tokens (0 for states) and slots.
+/// What one component holds on one tier for somebody: tokens (0 for states) and slots; `shared_slots` of them others
+/// reference, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     pub component: usize,
     pub tier: Tier,
     pub tokens: i64,
     pub slots: i64,
+    pub shared_slots: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

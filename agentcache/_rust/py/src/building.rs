@@ -141,7 +141,9 @@ impl<'py> Builder<'_, 'py> {
 
     fn held(&self, held: Held) -> Built<'py> {
         let name = self.names.known(self.py, held.component);
-        let fields = [name, self.tier(held.tier), self.int(held.tokens), self.int(held.slots)];
+        let counts = [held.tokens, held.slots, held.shared_slots].map(|count| self.int(count));
+        let [tokens, slots, shared] = counts;
+        let fields = [name, self.tier(held.tier), tokens, slots, shared];
         self.records().held.build(self.py, fields)
     }
 

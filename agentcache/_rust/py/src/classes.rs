@@ -79,7 +79,7 @@ records! {
     evicted: "types" Evicted(freed, moving, short, effects);
     planned: "types" Planned(job, lease, effects);
     committed: "types" Committed(landed, dropped, effects);
-    held: "types" Held(component, tier, tokens, slots);
+    held: "types" Held(component, tier, tokens, slots, shared_slots);
     released: "types" Released(mode, held, markers, effects);
     page: "views" PageView(path, namespace, slots, locks, references);
     marker: "views" MarkerView(session, generation, frontier, alternate, start_seq, finish_seq, left);
