@@ -18,10 +18,17 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import zstandard
 
+from agentcache.errors import CacheError, Kind
+
 PACKED = (".xz", ".gz", ".zst")
 ARCHIVES = (".tar", ".tgz", ".txz")
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, tarfile.TarError)
 """What reading a damaged file may raise."""
+
+_MAGIC = {b"\xfd7zXZ\0": ".xz", b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""What a packed file begins with, whatever its name is; no text does."""
+
+_LONGEST_MAGIC = max(map(len, _MAGIC))
 
 _IN_MEMORY_BYTES = 32 << 20
 _PIECE_BYTES = 1 << 16
@@ -29,7 +36,10 @@ _END_OF_ARCHIVE = bytes(2 * tarfile.BLOCKSIZE)
 
 
 class Home(Protocol):
-    """Where files are. Errors: any of UNREADABLE, also while the stream is read."""
+    """Where files are.
+
+    Errors  any of UNREADABLE, also while the stream is read; CacheError(BAD_TRACE): packed, and not named so
+    """
 
     def open(self, path: Path) -> BinaryIO:
         """The file's bytes, unpacked as its name says."""
@@ -39,7 +49,7 @@ class Disk:
     """Files of the file system."""
 
     def open(self, path: Path) -> BinaryIO:
-        return unpacking(path.open("rb"), path.name)
+        return _unpacking(path.open("rb"), path)
 
 
 DISK = Disk()
@@ -63,13 +73,13 @@ class Archive:
         name = path.relative_to(self._path).as_posix()
         found = (member for member in self._opened().getmembers() if Path(member.name).as_posix() == name)
         member = self._opened().extractfile(next(found))
-        return unpacking(cast(BinaryIO, member), path.name)
+        return _unpacking(cast(BinaryIO, member), path)
 
     def _opened(self) -> tarfile.TarFile:
         if self._tar is None:
             whole = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES))  # noqa: SIM115
             weakref.finalize(self, whole.close)
-            with unpacking(self._path.open("rb"), _with_packing(self._path.name)) as packed:
+            with _unpacking(self._path.open("rb"), self._path) as packed:
                 shutil.copyfileobj(packed, whole)
             _check_end(whole)
             self._tar = tarfile.open(fileobj=whole, mode="r:")  # noqa: SIM115
@@ -87,10 +97,17 @@ def unpacked_name(name: str) -> str:
     return name
 
 
-def unpacking(file: BinaryIO, name: str) -> BinaryIO:
-    """The unpacked bytes of `file`, which is closed with them."""
-    unpack = _UNPACK.get(Path(name).suffix)
-    return cast(BinaryIO, _Closing(unpack(file), file)) if unpack else file
+def _unpacking(file: BinaryIO, path: Path) -> BinaryIO:
+    """The unpacked bytes of `file`, which is closed with them. Errors: BAD_TRACE if it is packed and not named so."""
+    if unpack := _UNPACK.get(Path(_with_packing(path.name)).suffix):
+        return cast(BinaryIO, _Closing(unpack(file), file))
+    begins = cast(io.BufferedReader, file).peek(_LONGEST_MAGIC)
+    for magic, ending in _MAGIC.items():
+        if begins.startswith(magic):
+            file.close()
+            message = f"{path} is packed, and is not named so: rename it to {path.name}{ending}"
+            raise CacheError(Kind.BAD_TRACE, message)
+    return file
 
 
 def _with_packing(name: str) -> str:

@@ -116,7 +116,9 @@ def open_trace(path: Path, readers: tuple[Reader, ...] = READERS) -> Trace:
 
 def reader_of(source: Source, readers: tuple[Reader, ...] = READERS) -> Reader:
     """The first reader that accepts the file's first document; reads no further than that."""
-    first = next(source.documents(), Document({}, source.path, 0))
+    first = next(source.documents(), None)
+    if first is None:
+        raise source.empty()
     for reader in readers:
         if reader.accepts(first):
             return reader

@@ -76,7 +76,10 @@ class Source:
         elif self._is_lines():
             yield from (self._parsed(text, line) for line, text in self._lines())
         else:
-            yield self._parsed(b"".join(text for _, text in self._lines()), 0)
+            text = b"".join(text for _, text in self._lines())
+            if not text:
+                raise self.empty()
+            yield self._parsed(text, 0)
 
     def count(self) -> int:
         """How many documents the file holds; reads it to its end and parses none of it."""
@@ -85,6 +88,12 @@ class Source:
         if not self._is_lines() and not self._is_table():
             return 1
         return max(0, sum(1 for _ in self._lines()) - self._is_table())
+
+    def empty(self) -> CacheError:
+        """The error to raise for a file without documents."""
+        return CacheError(
+            Kind.BAD_TRACE, f"{self.path} is empty: there is no record in it. Repair or remove it"
+        )
 
     def _pieces(self) -> "Iterator[Source]":
         return (Source(part, self.home) for part in self.parts)

@@ -292,6 +292,14 @@ TEXTS: Mapping[str, Sequence[Damage]] = {
         Damage(1, "calls[0].blocks", [1], "is there, but this session is told in added"),
         Damage(2, "calls[0].added", [{"role": "user"}], "is there, but this session is told in blocks"),
         Damage(2, "calls[0].blocks", [1, True], NO_NUMBER),
+        *(
+            Damage(2, "calls[1].facts", {"prompt_tokens": tokens}, said, (2, "calls[1].facts.prompt_tokens"))
+            for tokens, said in (
+                (256, "is 256, and its blocks hold 192"),
+                (128, "is 128, and its blocks hold 192"),
+                (1e300, "is 1e+300, too large"),
+            )
+        ),
         wrong(2, "block_tokens", -64, COUNT),
         wrong(2, "among.link", "child", "none of none, spawn, fork"),
         Damage(2, "among.link", "none", "is 'none' of the parent 'a'"),
@@ -300,6 +308,9 @@ TEXTS: Mapping[str, Sequence[Damage]] = {
         wrong(1, "calls[0].facts.gap.measured", 1, "neither true nor false"),
         wrong(1, "calls[0].facts.gap.kind", "tools", "none of tool, human, unknown"),
         wrong(1, "calls[0].facts.gap.seconds", -1, NEGATIVE),
+        wrong(1, "calls[0].facts.gap.seconds", -1e300, NEGATIVE),
+        wrong(1, "calls[0].facts.gap.seconds", 1e300, NO_CLOCK),
+        wrong(1, "among.start_s", 1e300, "too large"),
         Damage(1, "calls[0].facts.tools[0]", ["bash"], "is not a name and its seconds"),
         wrong(1, "calls[0].facts.tools[1][1]", "1", NUMBER),
         wrong(1, "calls[0].facts.api_s", float("inf"), NUMBER),

@@ -79,7 +79,7 @@ def _session(record: Record) -> Session:
     block_tokens = record.count("block_tokens")
     return Session(
         record.text("name"),
-        tuple(_Calls(block_tokens > 0).read(record.children("calls"))),
+        tuple(_Calls(block_tokens).read(record.children("calls"))),
         record.document.place,
         block_tokens,
         record.text("scope"),
@@ -92,11 +92,11 @@ def _session(record: Record) -> Session:
 class _Calls:
     """Reads calls in order; `length` is that of the history so far, in blocks or in messages."""
 
-    in_blocks: bool
+    block_tokens: int
     length: int = field(default=0, init=False)
 
     def read(self, records: Sequence[Record]) -> Iterator[Call]:
-        own, other = ("blocks", "added") if self.in_blocks else ("added", "blocks")
+        own, other = ("blocks", "added") if self.block_tokens else ("added", "blocks")
         for record in records:
             record.need("keep")
             _refuse_others(record, Call)
@@ -114,7 +114,14 @@ class _Calls:
                 _facts(record.child("facts")),
             )
             self.length = keep + len(record.items(own))
+            self._check_length(record, call)
             yield call
+
+    def _check_length(self, record: Record, call: Call) -> None:
+        """A prompt that says how long it is ends where its blocks do, or less than a block from there."""
+        tokens, held = call.facts.prompt_tokens, self.length * self.block_tokens
+        if self.block_tokens and tokens and abs(tokens - held) >= self.block_tokens:
+            raise record.child("facts").wrong("prompt_tokens", f"and its blocks hold {held}")
 
 
 def _message(record: Record) -> Message:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from agentcache.errors import CacheError, Kind
@@ -12,6 +13,7 @@ from agentcache.replay.trace import LATEST_S
 _SHOWN = 40
 _MOST = 2**63
 _UNTOLD = "a time that no clock has"
+_HUGE = "too large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,13 @@ class Record:
     def needed(self, name: str) -> float:
         """A finite number that must be there."""
         self.need(name)
+        value = self._finite(name)
+        if abs(value) >= _MOST:
+            raise self.wrong(name, _HUGE)
+        return value
+
+    def _finite(self, name: str) -> float:
+        """A number, of any size."""
         value: float = self.value[name]
         if not _is_number(value):
             raise self.wrong(name, "not a number")
@@ -43,10 +52,10 @@ class Record:
 
     def seconds(self, name: str, per_second: int = 1) -> float | None:
         """How long something took, which is told in so many parts of a second."""
-        value = self.number(name)
+        value = self._finite(name) if name in self else None
         if value and value < 0:
             raise self.wrong(name, "a negative time")
-        if value and value / per_second > LATEST_S:
+        if value and (value >= _MOST or value / per_second > LATEST_S):
             raise self.wrong(name, _UNTOLD)
         return value / per_second if value and per_second > 1 else value
 
@@ -55,6 +64,8 @@ class Record:
         value = self._or(name, 0)
         if not _is_number(value) or value < 0 or value != int(value):
             raise self.wrong(name, "not a whole number from 0 on")
+        if value >= _MOST:
+            raise self.wrong(name, _HUGE)
         return int(value)
 
     def text(self, name: str) -> str:
@@ -71,7 +82,9 @@ class Record:
     def moment(self, name: str) -> float | None:
         """Seconds since 1970, from such a number or from ISO 8601; without a zone it is UTC."""
         value = self.value.get(name)
-        moment = self._told(name, value) if isinstance(value, str) else self.number(name)
+        if value is None:
+            return None
+        moment = self._told(name, value) if isinstance(value, str) else self._finite(name)
         if moment and abs(moment) > LATEST_S:
             raise self.wrong(name, _UNTOLD)
         return moment
@@ -138,5 +151,5 @@ def record_of(value: Any, document: Document, at: str = "") -> Record:
 
 
 def _is_number(value: Any) -> bool:
-    """Also false of what is no number in arithmetic: NaN, infinities, integers of any length."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
+    """Also false of what is no number in arithmetic: NaN, infinities."""
+    return isfinite(value) if isinstance(value, float) else type(value) is int

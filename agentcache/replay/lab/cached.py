@@ -148,9 +148,7 @@ class CachedPages:
         if reserved is None:
             return None
         begun.reserved = reserved
-        device, host, external = by_tier(begun.turn, begun.there)
-        why = self._history.why(call, device + host + external, begun.cut)
-        return Found(device, host, external, why)
+        return self._history.found(call, by_tier(begun.turn, begun.there), begun.cut)
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
         begun = self._begun[call.key]

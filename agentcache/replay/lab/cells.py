@@ -93,7 +93,7 @@ def p95(values: Sequence[float]) -> float:
 def score(replayed: Sequence[Replayed], page_tokens: int) -> Score:
     """What a replay comes to."""
     waits = sorted((one.first_token_ns - one.arrived_ns) / NANOSECONDS for one in replayed)
-    why = Counter(one.found.why.value for one in replayed)
+    why = Counter(one.found.ended_by for one in replayed)
     return Score(
         calls=len(replayed),
         prompt_tokens=sum(one.call.prompt_tokens for one in replayed),

@@ -75,7 +75,7 @@ class Clairvoyant:
         here = min(total, kept)
         hit = min(total, call.reusable)  # what finds no place is read from the host, and stays there
         near = min(on_device, hit)
-        found = Found(device=near, host=hit - near, why=self._history.why(call, hit))
+        found = self._history.found(call, (near, hit - near, 0))
         self._future.started(call, now_ns + self._future.ends_after_ns(call, found))
         there.put(ends.prompt, here)
         self._running[call.key] = own = _Running(ends, lock, kept, kept - here)

@@ -4,6 +4,7 @@ a call's prompt    |== hit ==|-- FULL goes on, a component's vote ended the hit 
                               window or checkpoint: kept here once, or never      evicted … never stored
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentcache.replay.lab.parts import FULL_ONLY, Parts
+from agentcache.replay.lab.serving import Found
 from agentcache.replay.paged import PagedCall, Pages, Workload
 from agentcache.types import MissReason
 from agentcache.why import CUTS, Why
@@ -18,6 +20,8 @@ from agentcache.why import CUTS, Why
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 NOBODY, NO_ROOM = -1, -2
+NEW = (Why.NOTHING, Why.NEVER_STORED, Why.NAMESPACE, Why.PREFIX_CHANGED)
+"""What is behind the hit had not been computed before, or was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +91,24 @@ class Ever:
 
 
 class History:
-    """What became of the pages of a replay. Cost: O(pages of the call) for each of its calls."""
+    """What became of the pages of a replay. Cost: O(pages of the call) for each of its calls.
+
+    `ever` is kept for what votes; of full attention alone whoever asks it keeps it.
+    """
 
     def __init__(self, workload: Workload, parts: Parts = FULL_ONLY) -> None:
         self.ever = Ever(workload, parts)
+        self._votes = parts.hybrid
         self._user = np.full(len(workload.before), NOBODY, dtype=np.int32)  # the last session that had a page
+        self._users = self._user.data  # the same, to read one by one
         self._closed: set[int] = set()
         self._content = workload.content
         self._said = np.zeros(len(workload.content) and int(workload.content.max()) + 1, dtype=np.bool_)
 
     def kept(self, session: int, path: Pages, boundaries: Iterable[int] = ()) -> None:
         """A call of this session has put, or found, these leading pages of its path into the cache."""
-        self.ever.keep(path, boundaries)
+        if self._votes:
+            self.ever.keep(path, boundaries)
         self._user[path] = session
         if len(self._content):
             self._said[self._content[path]] = True
@@ -110,6 +120,20 @@ class History:
     def closed(self, session: int) -> None:
         self._closed.add(session)
 
+    def found(self, call: PagedCall, tiers: tuple[int, int, int], cut: Cut | None = None) -> Found:
+        """With so many pages of device, host and external tier: why not more, and what of it is computed again.
+
+        Cost  O(log pages) beside `why`: nobody has computed what is behind a page that nobody has
+        """
+        hit = sum(tiers)
+        why = self.why(call, hit, cut)
+        if why in NEW:
+            return Found(*tiers, why, 0, why)
+        user, prompt = self._users, call.prompt.data
+        known = bisect_left(range(call.reusable), True, hit, key=lambda at: user[prompt[at]] == NOBODY)
+        behind = self._new(call, known) if known < call.reusable else Why.NOTHING
+        return Found(*tiers, why, known - hit, behind)
+
     def why(self, call: PagedCall, hit: int, cut: Cut | None = None) -> Why:
         """Why the hit of `hit` pages is not longer. `cut` None: only FULL counts."""
         grid = self.ever.grid
@@ -119,12 +143,16 @@ class History:
         if cut and cut.reason and cut.reason in CUTS and hit < full - full % grid:
             never, evicted = CUTS[cut.reason]
             return evicted if self.ever.deepest(call.prompt[:full]) > hit else never
-        page = int(call.prompt[full if full < call.reusable else hit])
-        user = int(self._user[page])
+        at = full if full < call.reusable else hit
+        user = int(self._user[call.prompt[at]])
+        if user == NOBODY:
+            return self._new(call, at)
         if user == NO_ROOM:
             return Why.NO_ROOM
-        if user == NOBODY and len(self._content) and self._said[self._content[page]]:
-            return Why.NAMESPACE
-        if user == NOBODY:
-            return Why.NEVER_STORED if call.extends else Why.PREFIX_CHANGED
         return Why.CLOSED if user in self._closed else Why.EVICTED
+
+    def _new(self, call: PagedCall, at: int) -> Why:
+        """Why nobody has computed this page."""
+        if len(self._content) and self._said[self._content[call.prompt[at]]]:
+            return Why.NAMESPACE
+        return Why.NEVER_STORED if call.extends else Why.PREFIX_CHANGED

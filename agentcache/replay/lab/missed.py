@@ -12,15 +12,13 @@ from rich.text import Text
 from agentcache.replay.lab.serving import Replayed, Why
 from agentcache.replay.paged import PagedCall, Workload
 
-NEW = (Why.NOTHING, Why.NEVER_STORED, Why.NAMESPACE, Why.PREFIX_CHANGED)
-"""What was behind the hit had not been computed before, or was not asked for."""
-
 
 @dataclass(frozen=True, slots=True)
 class SessionMisses:
-    """One session of a replay. `again_tokens`: behind what was there before, or was computed and not kept.
+    """One session of a replay. `again_tokens`: what a call before had computed, and is not found.
 
-    `why`: calls by what ended their hit; `tokens`: what they may have reused and did not find, by the same.
+    `why`: calls by what ended their hit; `tokens`: what they may have reused and did not find, by the same: where it
+    had been computed before by what ended the hit, and behind that as new.
     `changed_at`: the calls that left the path of the one before: turn, and the token from which on they differ.
     """
 
@@ -74,18 +72,20 @@ def changed_at(workload: Workload, call: PagedCall) -> int | None:
 def _misses(workload: Workload, calls: Sequence[Replayed]) -> SessionMisses:
     prompt = sum(one.call.prompt_tokens for one in calls)
     cached = sum(one.found.pages for one in calls) * workload.page_tokens
-    tokens: Counter[str] = Counter()
+    pages: Counter[Why] = Counter()
     for one in calls:
-        if one.found.why is not Why.NOTHING:
-            tokens[one.found.why.value] += (one.call.reusable - one.found.pages) * workload.page_tokens
+        pages[one.found.why] += one.found.again
+        pages[one.found.behind] += one.call.reusable - one.found.pages - one.found.again
+    missing = {why.value: count * workload.page_tokens for why, count in pages.items() if count}
+    missing.pop(Why.NOTHING.value, 0)  # the end of a prompt that is no whole chunk
     changed = ((one.call.turn, changed_at(workload, one.call)) for one in calls)
     return SessionMisses(
         session=workload.sessions[calls[0].call.session].name,
         calls=len(calls),
         prompt_tokens=prompt,
         hit_rate=cached / max(1, prompt),
-        again_tokens=sum(count for why, count in tokens.items() if why not in NEW),
-        why=dict(sorted(Counter(one.found.why.value for one in calls).items())),
-        tokens=dict(sorted(tokens.items())),
+        again_tokens=sum(one.found.again for one in calls) * workload.page_tokens,
+        why=dict(sorted(Counter(one.found.ended_by for one in calls).items())),
+        tokens=dict(sorted(missing.items())),
         changed_at=sorted((turn, token) for turn, token in changed if token is not None),
     )

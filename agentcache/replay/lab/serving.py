@@ -14,6 +14,8 @@ from agentcache.replay.paged import PagedCall
 from agentcache.why import Why as Why
 
 NANOSECONDS = 1_000_000_000
+TOO_SHORT = "too_short"
+"""Beside `Why`: a prompt that has no page, or chunk of a hybrid model, behind which a token is left to compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,26 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a call found when it started, in pages by tier; and why not more."""
+    """What a call found when it started, in pages by tier; and why not more.
+
+    `again`: pages behind that which had been computed before; `behind`: why the others are not there, which had not.
+    """
 
     device: int = 0
     host: int = 0
     external: int = 0
     why: Why = Why.NOTHING
+    again: int = 0
+    behind: Why = Why.NOTHING
 
     @property
     def pages(self) -> int:
         return self.device + self.host + self.external
+
+    @property
+    def ended_by(self) -> str:
+        """`why`, and apart from full hits: a prompt of which nothing may be reused."""
+        return self.why.value if self.pages or self.why is not Why.NOTHING else TOO_SHORT
 
 
 @dataclass(frozen=True, slots=True)

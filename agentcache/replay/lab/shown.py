@@ -23,8 +23,9 @@ BOUNDS = (Policy.LRU, Policy.CLAIRVOYANT, Policy.UNBOUNDED)
 
 LEGEND = (
     "A column is a room, in mean session peaks (device + lower tiers). Hit rate of prompt tokens (with lower tiers: "
-    "device/all), share of the gap from lru to clairvoyant with its standard error (none: that gap is within noise), "
-    "mean time to the first token. Mean share: over the rooms that have one."
+    "device/all), share of the gap from lru to clairvoyant with its standard error (none: that gap is within noise, or "
+    "the ceiling (a good order, no proof) lies below lru), mean time to the first token. Mean share: over the rooms "
+    "that have one."
 )
 
 

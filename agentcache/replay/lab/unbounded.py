@@ -39,7 +39,7 @@ class Unbounded:
         hit, full = ever.deepest(prompt), ever.leading(prompt)
         self._begun[call.key] = hit, full
         cut = Cut(full, ever.refusal(prompt, full - full % ever.grid))
-        return Found(device=hit, why=self._history.why(call, hit, cut))
+        return self._history.found(call, (hit, 0, 0), cut)
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
         hit, full = self._begun.pop(call.key)
@@ -59,4 +59,6 @@ class Unbounded:
 
     def _keep(self, call: PagedCall, pages: int, ends: Sequence[int]) -> None:
         path = np.concatenate((call.prompt, call.output))
-        self._history.kept(call.session, path[: pages - pages % self._history.ever.grid], ends)
+        kept = path[: pages - pages % self._history.ever.grid]
+        self._history.ever.keep(kept, ends)
+        self._history.kept(call.session, kept, ends)

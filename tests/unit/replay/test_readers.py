@@ -39,13 +39,33 @@ def test_a_directory_is_one_trace(tmp_path: Path) -> None:
     assert trace.count() == 3
 
 
-@pytest.mark.parametrize(("name", "text"), [("t.jsonl", ""), ("t.json", "{}"), ("t.jsonl", '{"rows": 1}\n')])
+@pytest.mark.parametrize(("name", "text"), [("t.json", "{}"), ("t.jsonl", '{"rows": 1}\n')])
 def test_a_file_that_no_reader_knows(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(CacheError, match=r"it reads: .*mini-swe-agent") as caught:
         open_trace(path)
     assert caught.value.kind is Kind.BAD_TRACE
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.jsonl", ""),
+        ("t.jsonl", "\n \n\n"),
+        ("t.csv", ""),
+        ("t.csv", "a,b\n"),
+        ("t.json", " \n"),
+        ("t.traj", ""),
+    ],
+)
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(CacheError) as caught:
+        open_trace(path)
+    assert caught.value.kind is Kind.BAD_TRACE
+    assert caught.value.message == f"{path} is empty: there is no record in it. Repair or remove it"
 
 
 @pytest.mark.parametrize("name", ["weka.jsonl", "azure.csv"])

@@ -108,6 +108,27 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, name: str) -> Non
     assert caught.value.kind is Kind.BAD_TRACE
 
 
+@pytest.mark.parametrize(
+    ("ending", "pack"), [("xz", lzma.compress), ("gz", gzip.compress), ("zst", zstandard.compress)]
+)
+@pytest.mark.parametrize("name", ["t.jsonl", "t.json", "t.csv", "t.traj", "t.tar"])
+def test_what_is_packed_and_not_named_so(tmp_path: Path, name: str, ending: str, pack: Pack) -> None:
+    path = tmp_path / name
+    path.write_bytes(pack(LINES))
+    with pytest.raises(CacheError) as caught:
+        list(sources(path)[0].documents())
+    assert caught.value.kind is Kind.BAD_TRACE
+    assert caught.value.message == f"{path} is packed, and is not named so: rename it to {name}.{ending}"
+
+
+def test_what_is_packed_in_an_archive_and_not_named_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(tarred(x_jsonl=gzip.compress(LINES)))
+    (source,) = sources(path)
+    with pytest.raises(CacheError, match=r"a\.tar/x\.jsonl is packed, .* rename it to x\.jsonl\.gz$"):
+        source.count()
+
+
 def test_a_directory_is_its_traces_in_name_order(tmp_path: Path) -> None:
     for name in ("b/2.traj.json", "a/1.traj.json", "c.jsonl.xz", "notes.txt", "config.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

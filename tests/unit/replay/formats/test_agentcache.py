@@ -6,14 +6,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcache.replay.formats.agentcache import AgentcacheReader, told
+from agentcache.replay.readers import open_trace
 from agentcache.replay.sources import Document
 from agentcache.replay.trace import Call, Facts, Gap, Hidden, Link, Origin, Session
 from agentcache.waits import WaitKind
-from tests.traces import GOLDEN, golden, golden_lines
+from tests.traces import GOLDEN, golden, golden_lines, written
 
 
 def test_every_field_is_read() -> None:
@@ -102,17 +104,31 @@ facts = st.builds(
 @st.composite
 def sessions(draw: Callable[..., Any]) -> Session:
     in_blocks = draw(st.booleans())
+    block_tokens = draw(st.integers(1, 512)) if in_blocks else 0
     calls, length = [], 0
     for _ in range(draw(st.integers(0, 3))):
         keep = draw(st.integers(0, length))
         new = tuple(draw(st.lists(st.integers(-(2**70), 2**70) if in_blocks else messages, max_size=3)))
         added, blocks = ((), new) if in_blocks else (new, ())
-        calls.append(Call(keep, added, draw(st.just({}) | messages), blocks, draw(facts)))
         length = keep + len(new)
+        known = draw(facts)
+        if in_blocks:
+            whole = length * block_tokens
+            known = replace(
+                known, prompt_tokens=draw(st.just(0) | st.integers(whole, whole + block_tokens - 1))
+            )
+        calls.append(Call(keep, added, draw(st.just({}) | messages), blocks, known))
     origin = Origin("", Link.NONE, draw(st.integers(0, 5)), draw(st.none() | seconds), draw(texts))
     hidden = Hidden(draw(texts), draw(st.integers(0, 9)))
-    block_tokens = draw(st.integers(1, 512)) if in_blocks else 0
     return Session(draw(texts), tuple(calls), "", block_tokens, draw(texts), origin, hidden)
+
+
+@pytest.mark.parametrize("tokens", [0, 192, 193, 255, 129])
+def test_a_prompt_may_end_within_a_block_that_is_told_or_not(tmp_path: Path, tokens: int) -> None:
+    call = {"keep": 0, "blocks": [1, 2, 3], "facts": {"prompt_tokens": tokens}}
+    told_so = {"agentcache_trace": 1, "name": "a", "block_tokens": 64, "calls": [call]}
+    (session,) = open_trace(written(tmp_path, "t.jsonl", told_so)).sessions()
+    assert session.calls[0].facts.prompt_tokens == tokens
 
 
 @given(sessions())

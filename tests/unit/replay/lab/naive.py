@@ -71,7 +71,7 @@ class NaiveLru:
         if room is None:
             return None
         own.room = room
-        return Found(device=own.hit, why=self._history.why(call, own.hit))
+        return self._history.found(call, (own.hit, 0, 0))
 
     def computed(self, call: PagedCall, now_ns: int) -> None:
         own = self._running[call.key]

@@ -84,7 +84,7 @@ def three_and_back() -> Script:
 @pytest.mark.parametrize("core", CORES)
 def test_what_left_device_and_host_comes_back_from_outside(core: str) -> None:
     without, below = Sizing(Order.LRU, 3, host_pages=3, core=core), 9
-    assert through(three_and_back(), AT_ONCE, without)[1].found == Found(why=Why.EVICTED)
+    assert through(three_and_back(), AT_ONCE, without)[1].found == Found(why=Why.EVICTED, again=3)
     back = through(three_and_back(), AT_ONCE, replace(without, external_pages=below))[1]
     assert back.found == Found(external=3, why=Why.NOTHING)
 
@@ -139,7 +139,7 @@ def test_closed_sessions_leave_first(core: str) -> None:
     told = seconds(paged, [0, 1, 2, 10], [[0, 9], [0], [0], [0]], closes=True)
     calls = through(told, AT_ONCE, Sizing(Order.LRU, 2, core=core, external_pages=4))
     assert calls[1].found == Found(external=2, why=Why.NOTHING)
-    assert calls[4].found == Found(why=Why.CLOSED)
+    assert calls[4].found == Found(why=Why.CLOSED, again=2)
 
 
 class Forgetful(CountingTier):
@@ -181,7 +181,7 @@ class Shallow(Remembering):
 def test_a_load_that_arrives_in_part_shrinks_the_reuse(core: str, host: int) -> None:
     sizing = Sizing(Order.LRU, 3, host_pages=host, core=core)
     back = through(three_and_back(), AT_ONCE, sizing, Forgetful(9))[1]
-    assert back.found == Found(external=2, why=Why.EVICTED)
+    assert back.found == Found(external=2, why=Why.EVICTED, again=1)
 
 
 def test_what_cannot_go_to_the_device_is_read_for_its_caller_alone() -> None:

@@ -64,7 +64,7 @@ def test_nothing_starts_that_does_not_fit_beside_what_runs() -> None:
     paged = workload([Says([1, 2])], [Says([3, 4])], [Says([1])])
     first, second, third = calls_of(paged)
     served = NaiveLru(paged, 3)
-    assert served.start(first, 0, must=False) == Found(0, why=Why.NEVER_STORED)
+    assert served.start(first, 0, must=False) == Found(why=Why.NEVER_STORED, behind=Why.NEVER_STORED)
     assert served.start(second, 1, must=False) is None
     served.computed(first, 2)
     assert served.start(second, 3, must=False) is None, "what runs keeps its pages"

@@ -178,6 +178,15 @@ def test_rows_are_what_the_command_promises(table: list[Row]) -> None:
     assert "nothing" not in row["misses"]
 
 
+def test_prompts_too_short_for_a_page_are_no_full_hits() -> None:
+    short = [Session("0", (Call(0, facts=Facts(prompt_tokens=64)),) * 2, "", origin=Origin(start_s=0.0))]
+    long = [Session("1", (Call(0, blocks=(1, 2)),) * 2, "", block_tokens=64, origin=Origin(start_s=1.0))]
+    paged = page([*short, *long], encode=lambda _: [])
+    plan = Plan({"t": [Cell(Policy.LRU, 2.0, live=0)]}, arms=(), seeds=(1,))
+    said = next(run_table(plan, {"t": paged}, lambda: None, processes=1)).as_json()
+    assert (said["full_hits"], said["misses"]) == (1, {"never_stored": 1, "too_short": 2})
+
+
 def test_what_has_no_room_closes_no_gap(table: list[Row]) -> None:
     unbounded = [row.as_json() for row in table if row.arm.policy is Policy.UNBOUNDED]
     assert [(row["gap_closed"], row["stderr"]) for row in unbounded] == [(None, None)] * 2
@@ -198,6 +207,8 @@ def shown_of(table: list[Row]) -> str:
 def test_a_table_is_shown_for_each_tier_with_a_line_for_each_arm(table: list[Row]) -> None:
     shown = shown_of(table)
     assert shown.count("swe: device, no queue, 6 sessions live") == 1
+    said = "none: that gap is within noise, or the ceiling (a good order, no proof) lies below lru"
+    assert said in " ".join(shown.split())
     assert shown.count("swe: device and host, no queue, 6 sessions live") == 1
     assert shown.count("│ clairvoyant ") == 2
     assert "2 + 4" in shown

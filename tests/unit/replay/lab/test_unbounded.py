@@ -10,8 +10,8 @@ def test_what_was_computed_is_found_again_up_to_where_prompts_part() -> None:
     told = script(paged, [0, 5], [[0, 10], [0]])
     found = [one.found for one in replayed(told, AT_ONCE, Unbounded(paged))]
     assert found == [
-        Found(0, why=Why.NEVER_STORED),
-        Found(2, why=Why.NEVER_STORED),
+        Found(0, why=Why.NEVER_STORED, behind=Why.NEVER_STORED),
+        Found(2, why=Why.NEVER_STORED, behind=Why.NEVER_STORED),
         Found(3, why=Why.NOTHING),
     ]
 
