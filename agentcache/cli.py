@@ -86,9 +86,8 @@ def replay(path: Path, **options: Any) -> None:
 
     In the lab, the real cache decides over slots without bytes, in the trace's own time; room is in mean session
     peaks (the most that a session's prompt and answer hold). The table shows hit rates, the share of the gap between
-    LRU and an order that knows the future (good, and no proof of the best), and the time to the first
-    token on a modelled machine. Sessions left out (--longest-tokens, --longest-h) are counted on stderr and in the
-    JSON.
+    LRU and an order that knows the future (good, and no proof of the best), and the time to the first token on a
+    modelled machine. Sessions left out (--longest-tokens, --longest-h) are counted on stderr and in the JSON.
 
     With --url the sessions are sent to a worker. The recorded answers are the history; the worker's own are measured
     and dropped. Where a trace has block ids in place of text, each id is sent as tokens of its own; --scale makes long
