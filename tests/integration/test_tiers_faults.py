@@ -20,7 +20,6 @@ from tests.faults import (
     SCRIPT,
     SMALL_HOST,
     MovableClock,
-    between_steps,
     engine_over,
     golden,
     only_hits_were_lost,
@@ -106,23 +105,17 @@ def test_a_store_that_was_restarted_empty_is_filled_again(host_mib: float | None
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("call", [Call.EXISTS, Call.GET, Call.PUT])
 def test_a_store_that_hangs_is_left_alone_after_a_few_deadlines(
-    call: Call, moment: Moment, host_mib: float | None, monkeypatch: pytest.MonkeyPatch
+    call: Call, moment: Moment, host_mib: float | None
 ) -> None:
     """R141, R145, R151. Its calls of one kind never end; what comes back at the very end touches nothing."""
-    store, clock = faulty(), MovableClock()
-    with engine_over(store, clock, host_mib=host_mib) as engine, ExitStack() as hanging:
+    store = faulty()
+    with engine_over(store, host_mib=host_mib, l3_deadline_s=0.1) as engine, ExitStack() as hanging:
         gates: list[Gate] = []
 
         def before(number: int) -> None:
             if number == MIDDLE:
                 gates.append(hanging.enter_context(store.hold(call, moment=moment)))
 
-        def pass_time() -> None:
-            """Deadlines are far, until a call hangs."""
-            if gates and gates[0].held:
-                clock.forward(10)
-
-        between_steps(engine, pass_time, monkeypatch)
         answers = play(engine, before)
         only_hits_were_lost(answers)
         assert gates[0].held > 0
