@@ -212,7 +212,7 @@ class SessionRegistry:
             starts = [start_ns for start_ns in record.queued.values() if start_ns is not None]
             return Wait(WaitState.PENDING, seq=next(iter(record.queued)), eta_ns=min(starts, default=None))
         if record.running:
-            return Wait(WaitState.RUNNING, record.away.since_ns)
+            return record.away.running()
         return record.away.wait()
 
     def is_queued(self, ticket: Ticket) -> bool:

@@ -394,7 +394,7 @@ class Wait:
 
     state: WaitState
     since_ns: int = 0  # running or idle since
-    key_ns: int = 0  # idle: `since_ns` less the gap that it is expected to take
+    key_ns: int = 0  # running or idle: `since_ns` less the gap that is expected, or was
     hint_ns: int | None = None  # idle: a gap that somebody told, a duration
     seq: int = 0  # pending: the place in the queue
     eta_ns: int | None = None  # pending: the start that the scheduler expects; None: first come, first served

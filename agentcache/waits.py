@@ -102,11 +102,21 @@ class Away:
     surprise: Mean = field(default_factory=lambda: Mean(NEWEST))  # how far they were off their mean
     mistrust: Mean = field(default_factory=lambda: Mean(NEWEST))  # how far its hints were off
 
+    def running(self) -> Wait:
+        """The running session as the order sees it.
+
+        What its request does not hold, as another agent's branch, is read after it and a gap at the earliest; as long
+        as the one before is the guess. Without that, the branches of whoever runs would outlive those of all that wait.
+        """
+        return Wait(WaitState.RUNNING, self.since_ns, self._key_ns())
+
     def wait(self) -> Wait:
         """The idle session as the order sees it."""
-        key_ns = self.since_ns - _nanoseconds(self.gap_s)
         hint_ns = _nanoseconds(self.hint_s) if self._believed() else None
-        return Wait(WaitState.IDLE, self.since_ns, key_ns, hint_ns)
+        return Wait(WaitState.IDLE, self.since_ns, self._key_ns(), hint_ns)
+
+    def _key_ns(self) -> int:
+        return self.since_ns - _nanoseconds(self.gap_s)
 
     def due_ns(self) -> int | None:
         """When an idle session is expected back, where that is worth doing something for; None: it is not known.

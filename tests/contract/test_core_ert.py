@@ -78,11 +78,12 @@ def test_an_idle_session_goes_by_its_key(drive: Drive) -> None:
     assert leaving(at(driver, 1000), *"abcde") == "eabdc"
 
 
-def test_a_running_session_goes_by_its_start(drive: Drive) -> None:
+def test_a_running_session_goes_by_its_key(drive: Drive) -> None:
+    """Used and begun last, and what its request does not hold is read after it and a gap at the earliest."""
     driver = drive(page=4, order=Order.ERT)
     publish(driver, "a", 100)
     publish(driver, "b", 300)
-    owned(driver, "c", 400, s=running(200))
+    owned(driver, "c", 400, s=running(400, 200))
     assert leaving(at(driver, 1000), *"abc") == "acb"
 
 

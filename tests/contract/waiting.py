@@ -7,8 +7,8 @@ from tests.contract.reading import ends
 from tests.driver import Driver
 
 
-def running(since: int) -> Wait:
-    return Wait(WaitState.RUNNING, since)
+def running(since: int, key: int | None = None) -> Wait:
+    return Wait(WaitState.RUNNING, since, since if key is None else key)
 
 
 def queued(seq: int, eta: int | None = None) -> Wait:

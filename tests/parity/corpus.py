@@ -129,7 +129,7 @@ def take_turn(driver: Driver, session: str, key: Key, turn: int) -> None:
     if planned.lease:
         driver.unlock(driver.leases[planned.lease])
     held = driver.lock(key)
-    driver.expect(session, Wait(WaitState.RUNNING, driver.now))
+    driver.expect(session, Wait(WaitState.RUNNING, driver.now, driver.now - 50))
     wanted = driver.everything(len(key))
     for spec in driver.config.specs:
         lacking = len(key) // PAGE - len(driver.ledger(spec.name).free)

@@ -99,7 +99,7 @@ class History:
         wait = Wait(
             self.random.choice(list(WaitState)),
             since,
-            since - self.random.randrange(200),
+            since - self.random.choice([0, self.random.randrange(200)]),
             self.random.choice([None, self.random.randrange(400)]),
             self.random.randrange(5),
             self.random.choice([None, now + self.random.randrange(-20, 300)]),

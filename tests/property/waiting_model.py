@@ -96,7 +96,7 @@ def alone(wait: Wait | None, used: int, now: int) -> tuple[Turn, str]:
     if wait is None:
         return _behind(now, used), "said nothing"
     if wait.state is WaitState.RUNNING:
-        return _behind(now, wait.since_ns), "running"
+        return _behind(now, wait.key_ns), "running"
     if wait.hint_ns is None:
         return _behind(now, wait.key_ns), "idle"
     waited = now - wait.since_ns

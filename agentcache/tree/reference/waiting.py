@@ -82,8 +82,6 @@ class Waits:
         """The piece of one session goes by what that session is doing."""
         if wait.state == WaitState.PENDING:
             return _queued(wait)
-        if wait.state == WaitState.RUNNING:
-            return KEYED, wait.since_ns
         if not _is_hinted(wait):
             return KEYED, wait.key_ns
         if self.now_ns < _runs_out(wait):

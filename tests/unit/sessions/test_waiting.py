@@ -22,12 +22,24 @@ def test_queued_then_running_then_idle(world: World) -> None:
     assert wait(world) == Wait(WaitState.PENDING, seq=ticket.number)
     world.now_s += 5
     world.begin(ticket)
-    assert wait(world) == Wait(WaitState.RUNNING, world.now)
+    assert wait(world) == Wait(WaitState.RUNNING, world.now, world.now)
     world.now_s += 5
     world.end(ticket)
     idle = wait(world)
     assert (idle.state, idle.since_ns, idle.hint_ns) == (WaitState.IDLE, world.now, None)
     assert idle.since_ns - idle.key_ns == pytest.approx(60e9)  # as is typical
+
+
+def test_a_running_session_goes_by_its_start_and_the_gap_before(world: World) -> None:
+    """What the request does not hold is read after it and a gap; a first turn has none before it."""
+    first = world.begin(world.request())
+    assert wait(world) == Wait(WaitState.RUNNING, world.now, world.now)
+    world.registry.complete(first, world.now, Told(WaitKind.TOOL))
+    gap_ns = wait(world).since_ns - wait(world).key_ns
+    world.now_s += 7
+    world.begin(world.request())
+    assert gap_ns == pytest.approx(5e9)  # as is typical
+    assert wait(world) == Wait(WaitState.RUNNING, world.now, world.now - gap_ns)
 
 
 def test_of_several_requests_the_first_in_the_queue_counts(world: World) -> None:

@@ -212,9 +212,8 @@ impl Trie {
     /// The piece of one session goes by what that session is doing.
     fn alone(&self, wait: Wait) -> (u8, i64) {
         match wait {
-            Wait::Running { since_ns } => (KEYED, since_ns),
             Wait::Pending { seq, eta_ns } => queued(seq, eta_ns),
-            Wait::Idle { key_ns, hint_ns: None, .. } => (KEYED, key_ns),
+            Wait::Running { key_ns } | Wait::Idle { key_ns, hint_ns: None, .. } => (KEYED, key_ns),
             Wait::Idle { since_ns, hint_ns: Some(hint), .. } => {
                 if self.ranked_ns < falls_due(since_ns, hint) {
                     (AHEAD, !since_ns.saturating_add(hint))

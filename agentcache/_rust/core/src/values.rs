@@ -168,8 +168,8 @@ pub struct Released {
 /// What a session is doing, for the `ert` order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// A request of it runs since `since_ns`.
-    Running { since_ns: i64 },
+    /// A request of it runs; `key_ns` is since when, less the gap before it.
+    Running { key_ns: i64 },
     /// A request of it waits as number `seq` of a queue, to start at `eta_ns` where the scheduler can tell.
     Pending { seq: i64, eta_ns: Option<i64> },
     /// It waits since `since_ns`; `key_ns` is that less the gap it is expected to take, `hint_ns` a gap it was told.

@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         let (hint_ns, eta_ns) = (optional(&hint_ns?, kept)?, optional(&eta_ns?, kept)?);
         let state = self.classes.enums.waits.value(&state?);
         Ok(match state.ok_or(Fault::BadRequest("a session is in one of `WaitState`"))? {
-            WaitState::Running => Wait::Running { since_ns },
+            WaitState::Running => Wait::Running { key_ns },
             WaitState::Pending => Wait::Pending { seq, eta_ns },
             WaitState::Idle => Wait::Idle { since_ns, key_ns, hint_ns },
         })

@@ -259,16 +259,16 @@ fn tier(words: &Words, name: &str) -> Tier {
 }
 
 fn wait(words: &Words) -> Wait {
-    let since_ns = number(words, "since");
+    let (since_ns, key_ns) = (number(words, "since"), number(words, "wanted"));
     match words["state"].as_str() {
-        "running" => Wait::Running { since_ns },
+        "running" => Wait::Running { key_ns },
         "pending" => Wait::Pending {
             seq: number(words, "seq"),
             eta_ns: words.get("eta").map(|_| number(words, "eta")),
         },
         _ => Wait::Idle {
             since_ns,
-            key_ns: number(words, "wanted"),
+            key_ns,
             hint_ns: words.get("hint").map(|_| number(words, "hint")),
         },
     }

@@ -328,11 +328,12 @@ impl World {
 
     fn expect(&mut self, choices: &mut Choices<'_>) {
         let since_ns = self.now - i64::from(choices.byte() % 40);
+        let key_ns = since_ns - i64::from(choices.byte());
         let hint_ns = choices.one(&[None, Some(0), Some(3), Some(20)]);
         let wait = match choices.below(3) {
-            0 => Wait::Running { since_ns },
+            0 => Wait::Running { key_ns },
             1 => Wait::Pending { seq: choices.byte().into(), eta_ns: hint_ns.map(|hint| self.now + hint) },
-            _ => Wait::Idle { since_ns, key_ns: since_ns - i64::from(choices.byte()), hint_ns },
+            _ => Wait::Idle { since_ns, key_ns, hint_ns },
         };
         self.core.expect(choices.one(&["s", "t", "u"]), wait, self.now);
     }
