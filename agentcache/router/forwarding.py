@@ -10,11 +10,10 @@ from agentcache.router.upstream import end_to_end
 from agentcache.router.withheld import BY_SESSION, SESSION_HEADERS, fields_told, header_told, is_key, reaches
 from agentcache.types import SessionId
 from agentcache.web.headers import RawHeaders
-from agentcache.web.reply import encode
+from agentcache.web.reply import REQUEST_ID, encode
 
 OURS: Final = "agentcache"
 """The kind of our own workers, beside those of `settings.UPSTREAM_KINDS`."""
-REQUEST_ID: Final = "x-request-id"
 
 _OF_THIS_HOP: Final = frozenset({b"host", b"content-length", b"expect", b"cookie", REQUEST_ID.encode()})
 _PREFIX: Final = wire.PREFIX.encode()

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from agentcache import wire
 from agentcache.errors import CacheError
 from agentcache.router.context import Router
-from agentcache.router.forwarding import REQUEST_ID, header_value
+from agentcache.router.forwarding import header_value
 from agentcache.router.identity import Identity, identify
 from agentcache.router.log_line import tell
 from agentcache.router.metrics import Facts, Times
@@ -23,6 +23,7 @@ from agentcache.router.standing import Standing
 from agentcache.router.tenants import Tenant
 from agentcache.web.body import ClientGoneError, parse_object, read_body, unless_gone
 from agentcache.web.headers import RawHeaders, RequestHeaders
+from agentcache.web.reply import REQUEST_ID
 from agentcache.web.retention import NOTHING_ASKED
 from agentcache.web.status import HTTP_STATUS, ErrorShape, error_headers, shaped_answer
 

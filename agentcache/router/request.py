@@ -11,7 +11,6 @@ from agentcache.router.context import Router
 from agentcache.router.fleet import WorkerView
 from agentcache.router.forwarding import (
     OURS,
-    REQUEST_ID,
     plain_body,
     plain_headers,
     plain_session,
@@ -25,6 +24,7 @@ from agentcache.router.tenants import Tenant
 from agentcache.types import SessionState
 from agentcache.web.fields import Fields
 from agentcache.web.headers import RawHeaders
+from agentcache.web.reply import REQUEST_ID
 from agentcache.web.retention import NOTHING_ASKED, Retention
 
 

@@ -156,11 +156,11 @@ class GenerateEndpoint:
             tally.status, tally.reason = HTTP_STATUS[error.kind], str(error.kind)
             await reply.fail(error)
         finally:
-            self._tell(tally)
+            self._tell(tally, reply.request_id)
 
-    def _tell(self, tally: Tally) -> None:
+    def _tell(self, tally: Tally, request_id: str) -> None:
         now_ns, route = self._worker.clock.now_ns(), self._api.route
-        tell(self._worker, tally.facts(route, now_ns))
+        tell(self._worker, tally.facts(route, request_id, now_ns))
         self._tracing.ended(route, self._worker.info.model, tally, now_ns)
 
     async def _serve(self, headers: RequestHeaders, body: bytes, reply: Reply, tally: Tally) -> None:

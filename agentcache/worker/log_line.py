@@ -71,6 +71,7 @@ def tell(worker: Worker, facts: Facts) -> None:
 
 def _generated(facts: Facts) -> dict[str, object]:
     return {
+        "request": facts.request_id,
         "session": facts.session,
         "prompt_tokens": facts.prompt_tokens,
         "cached_tokens": facts.cached.total,

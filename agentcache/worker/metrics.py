@@ -29,13 +29,15 @@ SLOT_STATES = ("size", "free", "cached", "leased", "in_flight", "protected", "re
 class Facts:
     """One finished request, for the log line and the metrics. Times in seconds; 0 when nothing was generated.
 
-    `generating`: it asked for an answer of the model; what follows `reason` is about those.
+    `generating`: it asked for an answer of the model; what follows is about those. `request_id`: the
+    router's, where one sent it.
     """
 
     route: str
     status: int
     method: str = "POST"
     generating: bool = False
+    request_id: str = ""
     reason: str = ""
     session: str = ""
     why: str = ""

@@ -49,11 +49,12 @@ class Tally:
         self.completion_tokens = outcome.completion_tokens
         self.first_token_ns = outcome.first_token_ns
 
-    def facts(self, route: str, now_ns: int) -> Facts:
+    def facts(self, route: str, request_id: str, now_ns: int) -> Facts:
         return Facts(
             route=route,
             status=self.status,
             generating=True,
+            request_id=request_id,
             reason=self.reason,
             session=self.session,
             why=self.why,

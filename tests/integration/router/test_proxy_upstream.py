@@ -92,6 +92,27 @@ async def test_an_answer_that_breaks_off_is_told_as_one(data: bytes) -> None:
         answer.close()
 
 
+async def test_an_answer_whose_client_is_closed_breaks_off() -> None:
+    """As where a router leaves while it reads."""
+
+    async def begins(call: Call) -> None:
+        await call.head(200, {"content-length": "9"})
+        await call.send(b"so far")
+        await call.gone.wait()
+
+    upstreams = Upstreams()
+    async with Upstream(begins).serving() as upstream:
+        answer = await upstreams.send("POST", f"{upstream.url}/v1/completions", [], b"{}")
+        assert isinstance(answer, Answer)
+        chunks = answer.chunks()
+        assert await anext(chunks) == b"so far"
+        await upstreams.close()
+        with pytest.raises(CacheError, match="broke off") as broken:
+            await asyncio.wait_for(anext(chunks), PATIENCE_S)
+        answer.close()
+    assert broken.value.kind is Kind.UPSTREAM_FAILED
+
+
 async def test_a_host_that_vanishes_is_noticed_by_its_connection() -> None:
     """Without probes a quiet connection to it would stay for ever."""
     made: list[tuple[int, int, int]] = []

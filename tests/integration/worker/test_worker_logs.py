@@ -12,8 +12,8 @@ async def test_every_request_is_one_line_without_its_text(client: httpx2.AsyncCl
     with capture_logs() as lines:
         headers = {"x-agentcache-session": "logged", "authorization": f"Bearer {SECRET}"}
         chat = {"messages": [{"role": "user", "content": SECRET}], "max_tokens": 2}
-        await client.post("/v1/chat/completions", json=chat, headers=headers)
-        await client.post("/v1/completions", json={"prompt": SECRET, "n": 3})
+        answered = await client.post("/v1/chat/completions", json=chat, headers=headers)
+        refused = await client.post("/v1/completions", json={"prompt": SECRET, "n": 3})
         await client.delete("/v1/sessions/logged")
         await client.get(f"/{SECRET}")
         await client.post("/tokenize", json={"prompt": "hi"})
@@ -30,6 +30,9 @@ async def test_every_request_is_one_line_without_its_text(client: httpx2.AsyncCl
     assert told["total_ms"] >= told["first_token_ms"] > 0
     assert told["why"] == "prompt too short"
     assert lines[1]["reason"] == "bad_request"
+    ids = [line["request"] for line in lines[:2]]
+    assert ids == [answer.headers["x-request-id"] for answer in (answered, refused)]
+    assert all(ids)
     for line in lines:  # what every line has, in one order
         names = list(line)
         assert names[:3] == ["method", "route", "status"]
