@@ -234,14 +234,16 @@ async def test_an_id_with_a_control_character_in_the_path_is_no_other_session(
     await client.delete("/v1/sessions/kept")
 
 
-async def test_a_session_that_idled_out_opens_its_next_generation(client: httpx2.AsyncClient) -> None:
-    first = await opened(client, session_id="idle", ttl_s=0.001)
-    async with asyncio.timeout(PATIENCE_S):
-        while (await client.get("/v1/sessions/idle")).json()["state"] != "expired":
-            pass
-    answer = await turn(client, "idle")
-    assert answer.headers["x-agentcache-state"] == "expired"
-    assert int(answer.headers["x-agentcache-generation"]) > first["generation"]
+async def test_a_session_that_idled_out_opens_its_next_generation(checkpoint: Any) -> None:
+    """At a worker that no router has spoken to: of others it is the router that says so."""
+    async with own_worker(checkpoint) as worker, client_of(worker) as client:
+        first = await opened(client, session_id="idle", ttl_s=0.001)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.get("/v1/sessions/idle")).json()["state"] != "expired":
+                pass
+        answer = await turn(client, "idle")
+        assert answer.headers["x-agentcache-state"] == "expired"
+        assert int(answer.headers["x-agentcache-generation"]) > first["generation"]
 
 
 async def test_a_closed_session_reopens_when_its_close_is_old_enough(checkpoint: Any) -> None:
