@@ -266,11 +266,7 @@ fn wait(words: &Words) -> Wait {
             seq: number(words, "seq"),
             eta_ns: words.get("eta").map(|_| number(words, "eta")),
         },
-        _ => Wait::Idle {
-            since_ns,
-            key_ns,
-            hint_ns: words.get("hint").map(|_| number(words, "hint")),
-        },
+        _ => Wait::Idle { since_ns, key_ns, hint_ns: words.get("hint").map(|_| number(words, "hint")) },
     }
 }
 
