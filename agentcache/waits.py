@@ -92,7 +92,7 @@ class Away:
     since_ns: int = 0  # idle or running since
     kind: WaitKind = WaitKind.UNKNOWN
     turns: int = 0
-    gap_s: float = 0.0  # what this gap is expected to take
+    gap_s: float = 0.0  # what this gap is expected to take, running the last; 0: none went before
     missed_ns: int = 0  # when it counts as one that does not return
     missing: bool = False  # it does so
     hint_s: float = 0.0  # the last that was said of this gap, from its beginning; 0: nothing
@@ -105,8 +105,9 @@ class Away:
     def running(self) -> Wait:
         """The running session as the order sees it.
 
-        What its request does not hold, as another agent's branch, is read after it and a gap at the earliest; as long
-        as the one before is the guess. Without that, the branches of whoever runs would outlive those of all that wait.
+        What its request does not hold, as another agent's branch, is read after it and a gap, taken to be as long as
+        was expected of the one before; else the branches of whoever runs would outlive those of all that wait. Where no
+        gap went before, agents of the session overlap, and read at any moment.
         """
         return Wait(WaitState.RUNNING, self.since_ns, self._key_ns())
 
@@ -173,8 +174,9 @@ class Forecast:
         self._left = 0
 
     def returned(self, away: Away, arrived_ns: int) -> None:
-        """A request begins that arrived then. Nothing to learn unless the session was idle."""
+        """A request begins that arrived then. Where the session was not idle no gap ends, and nothing is learned."""
         if not away.idle:
+            away.gap_s = 0.0
             return
         away.idle = False
         log_gap = math.log(_clamped((arrived_ns - away.since_ns) / 1e9))

@@ -31,7 +31,7 @@ class LmCacheReader:
             sessions: dict[str, list[Record]] = {}
             for document in source.documents():
                 record = record_of(document.value, document)
-                record.need("input", "session_id")
+                record.need("input", "output", "session_id")
                 record.needed("timestamp")
                 sessions.setdefault(record.name("session_id"), []).append(record)
             for name, records in sessions.items():

@@ -41,7 +41,8 @@ class Selection:
         sessions = sum(one.sessions for one in left.values())
         calls = sum(one.calls for one in left.values())
         tokens = sum(one.prompt_tokens for one in left.values())
-        what = f"sessions: {sessions:,}, calls: {calls:,}, prompt tokens: {tokens:,}"
+        told = f"{tokens:,}" if tokens or not calls else "not told"
+        what = f"sessions: {sessions:,}, calls: {calls:,}, prompt tokens: {told}"
         return f"left out ({what}): {reasons}" if left else ""
 
     def _said(self, why: LeftOut) -> str:

@@ -139,9 +139,13 @@ async def node(at: Setting, snippet: Snippet) -> None:
 
 
 async def expected(at: Setting, snippet: Snippet) -> None:
-    _, found, paused, resumed = await run_commands(snippet, at.routed.url)
-    assert (found["wait"]["hint_s"], found["wait"]["hint_believed"], found["paused"]) == (90.0, True, None)
+    code, last = snippet.code.rsplit("\ncurl", 1)
+    _, found, paused = await run_commands(replace(snippet, code=code), at.routed.url)
+    assert (found["wait"]["hint_s"], found["wait"]["hint_believed"], found["paused"]) == (300.0, True, None)
     assert paused["paused"] == {"tool": "approval", "expected_s": 600.0}
+    wait = (await seen(at, "waits-1"))["wait"]
+    assert (wait["hint_believed"], round(wait["hint_s"], -2)) == (True, 600)
+    (resumed,) = await run_commands(replace(snippet, code=f"curl{last}"), at.routed.url)
     assert resumed["paused"] is None
 
 

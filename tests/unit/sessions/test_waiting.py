@@ -30,7 +30,7 @@ def test_queued_then_running_then_idle(world: World) -> None:
     assert idle.since_ns - idle.key_ns == pytest.approx(60e9)  # as is typical
 
 
-def test_a_running_session_goes_by_its_start_and_the_gap_before(world: World) -> None:
+def test_a_running_session_goes_by_its_start_and_the_gap_expected_before(world: World) -> None:
     """What the request does not hold is read after it and a gap; a first turn has none before it."""
     first = world.begin(world.request())
     assert wait(world) == Wait(WaitState.RUNNING, world.now, world.now)
@@ -40,6 +40,29 @@ def test_a_running_session_goes_by_its_start_and_the_gap_before(world: World) ->
     world.begin(world.request())
     assert gap_ns == pytest.approx(5e9)  # as is typical
     assert wait(world) == Wait(WaitState.RUNNING, world.now, world.now - gap_ns)
+
+
+def test_a_session_whose_agents_overlap_has_no_gap_before_their_turns(world: World) -> None:
+    """It is never idle: a gap from before would stay for ever, while another branch is read at any moment."""
+    world.end(world.begin(world.request()))
+    world.now_s += 60
+    running = world.begin(world.request())
+    assert wait(world).key_ns < world.now
+    for _ in range(3):
+        world.now_s += 5
+        following = world.begin(world.request())
+        assert wait(world) == Wait(WaitState.RUNNING, world.now, world.now)
+        world.end(running)
+        running = following
+
+
+def test_the_first_turn_of_a_session_that_was_closed_has_no_gap_before_it(world: World) -> None:
+    world.end(world.begin(world.request()))
+    world.now_s += 60
+    world.close()
+    world.open()
+    world.begin(world.request(generation=2))
+    assert wait(world) == Wait(WaitState.RUNNING, world.now, world.now)
 
 
 def test_of_several_requests_the_first_in_the_queue_counts(world: World) -> None:

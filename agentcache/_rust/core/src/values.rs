@@ -168,7 +168,7 @@ pub struct Released {
 /// What a session is doing, for the `ert` order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// A request of it runs; `key_ns` is since when, less the gap before it.
+    /// A request of it runs; `key_ns` is since when, less the gap that was expected before it.
     Running { key_ns: i64 },
     /// A request of it waits as number `seq` of a queue, to start at `eta_ns` where the scheduler can tell.
     Pending { seq: i64, eta_ns: Option<i64> },

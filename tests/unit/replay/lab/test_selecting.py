@@ -88,6 +88,16 @@ def test_what_is_left_out_is_told_with_the_reasons() -> None:
             [Session("e", (), "here", PAGE_TOKENS)],
             "left out (sessions: 1, calls: 0, prompt tokens: 0): 1 without calls",
         ),
+        (
+            [
+                Session(
+                    "t",
+                    (Call(0, ({"role": "user", "content": "x"},), facts=Facts(api_s=7 * 3600.0)),),
+                    "here",
+                )
+            ],
+            "left out (sessions: 1, calls: 1, prompt tokens: not told): 1 longer than --longest-h 6",
+        ),
         ([], "it has none"),
     ],
 )
