@@ -217,6 +217,7 @@ TEXTS: Mapping[str, Sequence[Damage]] = {
         wrong(2, "timestamp", "1", NUMBER),
         missing(2, "timestamp"),
         missing(2, "session_id"),
+        missing(2, "output"),
         wrong(2, "session_id", ["s"], TEXT),
         wrong(2, "input", ["T"], TEXT),
         wrong(2, "output", 3, TEXT),
